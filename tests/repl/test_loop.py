@@ -1,4 +1,4 @@
-"""The loop in plain lines: what it shows, what it keeps of a run, and that only the user ends it."""
+"""The loop in plain lines: its output, the messages that it keeps, and its errors."""
 
 from __future__ import annotations
 
@@ -8,26 +8,21 @@ import aswarm.repl.repl as swarm_module
 from aswarm import Agent, ConfigurationError, Result, Swarm
 from aswarm.repl import run_demo_loop
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
-from tests.support.repl.chats import LOOPS, PlainChat, TypedLines, sent
-
-
-@pytest.fixture(params=LOOPS)
-def chat(request, monkeypatch, capsys) -> PlainChat:
-    return PlainChat(request.param, monkeypatch, capsys)
+from tests.support.repl.chats import TypedLines, sent
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_conversation_in_lines(chat, stream):
-    """A banner, then `Name: text` for each answer; `exit` returns."""
+    """A chat shows a banner and `Name: text` for each answer, and `exit` returns."""
     model = ScriptedModel(["Hello!", "Bye."], cut=2)
-    out = chat(["Hi", "Bye", "exit", "never said"], Agent(name="Bot"), model, stream=stream)
+    out = chat(["Hi", "Bye", "exit", "never said"], Agent(name="Bot"), model, stream=stream, model_override="b")
     assert out.splitlines() == ["Starting Swarm CLI ~~~~:>", "Hi", "Bot: Hello!", "Bye", "Bot: Bye.", "exit"]
     assert sent(model, 1) == [("user", "Hi"), ("assistant", "Hello!"), ("user", "Bye")]
-    assert [request.body["stream"] for request in model.requests] == [stream, stream]
+    assert [(request.body["stream"], request.body["model"]) for request in model.requests] == [(stream, "b")] * 2
 
 
-def test_a_swarm_that_replaces_the_one_of_swarms_module(monkeypatch, capsys):
-    """As tests for Swarm do it: the loop makes the Swarm that stands in `repl.repl`, without arguments."""
+def test_a_swarm_that_replaces_the_class_of_the_module(monkeypatch, capsys):
+    """The loop makes the class `Swarm` of `aswarm.repl.repl`, which tests may replace."""
     model = ScriptedModel(["Hello!"])
     monkeypatch.setattr("aswarm.repl.repl.Swarm", lambda: Swarm(model.client()))
     monkeypatch.setattr("builtins.input", TypedLines(["Hi"]))
@@ -39,7 +34,7 @@ def test_a_swarm_that_replaces_the_one_of_swarms_module(monkeypatch, capsys):
 
 @pytest.mark.parametrize("line", ["exit", " EXIT ", "/exit", "quit", "/quit", EOFError()])
 def test_the_user_leaves(chat, line):
-    """`exit` and `quit`, with and without `/`, and the end of input return."""
+    """`exit`, `quit` and the end of the input leave the chat."""
     chat([line, "never said"], Agent(), ScriptedModel([]))
 
 
@@ -53,7 +48,7 @@ def test_an_empty_line_makes_no_request(chat):
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_calls_answers_and_handoffs_are_shown(chat, stream, api):
-    """A call with its arguments, its result, and the new agent, which also answers the next message."""
+    """Calls, results and handoffs are shown, and the new agent answers the next message."""
 
     async def look_up(city: str) -> str:
         """Look up the weather."""
@@ -89,7 +84,7 @@ def test_calls_answers_and_handoffs_are_shown(chat, stream, api):
 
 
 def test_context_variables_stay(chat):
-    """The next message sees what a function has changed; the caller's dict is not changed."""
+    """The next message sees the changed context variables, and the dict of the caller stays unchanged."""
 
     def count(context_variables: dict) -> Result:
         """Count."""
@@ -109,7 +104,7 @@ def test_refusals_are_shown(chat):
 
 
 def test_the_history_is_shown_as_it_was_printed(chat):
-    """The lines of the user and the agents, with calls and results."""
+    """`/history` shows the lines of the user and the agents, with calls and results."""
 
     def look_up(city: str) -> str:
         """Look up the weather."""
@@ -117,32 +112,33 @@ def test_the_history_is_shown_as_it_was_printed(chat):
 
     model = ScriptedModel([call("look_up", city="Oslo"), "Sunny."])
     out = chat(["Weather?", "/history"], Agent(name="Bot", functions=[look_up]), model).splitlines()
-    said = ["User: Weather?", 'Bot: look_up(city="Oslo")', "  look_up: sunny", "Bot: Sunny."]
-    assert out[out.index("/history") + 1 :] == [*said, ""]
+    shown = ["User: Weather?", 'Bot: look_up(city="Oslo")', "  look_up: sunny", "Bot: Sunny."]
+    assert out[out.index("/history") + 1 :] == [*shown, ""]
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_provider_error_is_a_line_and_the_chat_continues(chat):
-    """The message that failed is in no later request, because it may be the reason for the error."""
+    """A failed message is in no later request, because it may be the reason for the error."""
     model = ScriptedModel([Failure(400, "too\nlong"), "Hello!"])
-    out = chat(["a very long text", "Hi"], Agent(name="Bot"), model).splitlines()
+    out = chat(["a very long text", "Hi", "/resume"], Agent(name="Bot"), model).splitlines()
     assert out[2].startswith("CompletionError: the provider failed: BadRequestError: Error code: 400 - ")
     assert out[2].endswith(" (/resume tries again)")
     assert out[4] == "Bot: Hello!"
+    assert "There is nothing to resume. Send a message." in out
     assert sent(model, 1) == [("user", "Hi")]
 
 
 def test_a_failed_message_can_be_sent_again(chat):
-    """`/resume` sends it again."""
+    """`/resume` sends a failed message again."""
     model = ScriptedModel([Failure(500), "Hello!"])
     assert "Bot: Hello!" in chat(["Hi", "/resume"], Agent(name="Bot"), model)
     assert sent(model, 1) == [("user", "Hi")]
 
 
 def test_results_of_tools_before_an_error_are_kept(chat):
-    """The failed run had a call and its result; `/resume` and another message both continue from there."""
+    """`/resume` and another message continue after the finished calls of a failed run."""
 
     def pay() -> str:
         """Pay."""
@@ -156,7 +152,7 @@ def test_results_of_tools_before_an_error_are_kept(chat):
 
 
 def test_a_broken_stream_is_a_line(chat):
-    """The text before the break is shown, and is in no message."""
+    """The text of a broken stream is shown, and is in no message."""
     model = ScriptedModel([ScriptedAnswer("Hello there", break_after=3), "Hello!"], cut=4)
     out = chat(["Hi", "Hi"], Agent(name="Bot"), model, stream=True).splitlines()
     assert out[2] == "Bot: Hello th"
@@ -165,7 +161,7 @@ def test_a_broken_stream_is_a_line(chat):
 
 
 def test_a_tool_that_raises_is_a_line(chat):
-    """Its traceback is not printed."""
+    """The error of a function is a line, without its traceback."""
 
     def look_up() -> str:
         """Look up."""
@@ -184,7 +180,7 @@ def test_debug_prints_requests_and_answers(chat):
 
 
 def test_missing_credentials_are_a_line(chat, monkeypatch):
-    """Without a client and a key, a message is answered with what to do."""
+    """Without a client and a key, a message gets a line with the remedy."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_ADMIN_KEY", raising=False)
     assert "set OPENAI_API_KEY" in chat(["Hi"], Agent(), None)
@@ -222,17 +218,10 @@ def test_a_run_that_is_too_long_is_stopped_and_can_be_resumed(chat):
     assert "Bot: Nothing." in out.splitlines()
 
 
-def test_the_model_can_be_overridden(chat):
-    """`model_override` replaces the model of the agents, as in `run`."""
-    model = ScriptedModel(["Hello!"])
-    chat(["Hi"], Agent(model="a"), model, model_override="b")
-    assert model.requests[0].body["model"] == "b"
-
-
 @pytest.mark.parametrize(
     ("agent", "options"), [("Bot", {}), (Agent(), {"context_variables": [1]}), (Agent(), {"client": object()})]
 )
 def test_mistakes_of_the_caller_are_raised_at_once(agent, options):
-    """Before the user is asked for a line."""
+    """A mistake of the caller is raised before the first line."""
     with pytest.raises(ConfigurationError):
         run_demo_loop(agent, **options)

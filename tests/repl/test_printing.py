@@ -11,7 +11,6 @@ import pytest
 import aswarm.repl
 from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm.repl import pretty_print_messages, process_and_print_streaming_response
-from aswarm.repl._plain import PrintingError
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 
@@ -41,7 +40,7 @@ HISTORY = [
     {"role": "assistant", "sender": "Weather", "content": "It is\nsunny: 18 °C.", "tool_calls": None},
     {"role": "assistant", "sender": "Weather", "content": ""},
 ]
-# What the code of Swarm itself printed for this history.
+# The output of the code of Swarm for this history.
 PRINTED = (
     "\x1b[94mTriage\x1b[0m: \x1b[95mtransfer_to_weather\x1b[0m()\n"
     "\x1b[94mWeather\x1b[0m: Let me see.\n"
@@ -55,18 +54,18 @@ PRINTED = (
 
 @pytest.fixture(autouse=True)
 def colours(monkeypatch):
-    """NO_COLOR is not set, wherever the tests run."""
+    """Remove NO_COLOR from the environment."""
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 
 def test_messages_are_printed_as_swarm_prints_them(capsys):
-    """Byte for byte, with the colours, also where stdout is no terminal."""
+    """Messages are printed byte for byte like Swarm, also without a terminal."""
     pretty_print_messages(HISTORY)
     assert capsys.readouterr().out == PRINTED
 
 
 def test_no_color_switches_the_colours_of_messages_off(capsys, monkeypatch):
-    """The rest stays the same. An empty NO_COLOR does not count."""
+    """NO_COLOR removes only the colours, and an empty NO_COLOR does not count."""
     monkeypatch.setenv("NO_COLOR", "")
     pretty_print_messages(HISTORY)
     assert capsys.readouterr().out == PRINTED
@@ -76,7 +75,7 @@ def test_no_color_switches_the_colours_of_messages_off(capsys, monkeypatch):
 
 
 def test_messages_for_which_swarm_fails_are_printed_too(capsys, monkeypatch):
-    """A message without a sender, a refusal, content in parts, arguments that are not JSON, control characters."""
+    """Messages without a sender, with a refusal, with parts or with invalid arguments are printed."""
     monkeypatch.setenv("NO_COLOR", "1")
     calls = [asked("a", "{"), asked("b", ""), asked("c\n", "[1]")]
     pretty_print_messages(
@@ -93,18 +92,16 @@ def test_messages_for_which_swarm_fails_are_printed_too(capsys, monkeypatch):
 
 
 def test_stdout_may_have_another_encoding(monkeypatch):
-    """A character that it does not have is a question mark, not an error."""
+    """A character that the encoding of stdout lacks is a question mark."""
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, "ascii", newline="\n"))
     pretty_print_messages([{"role": "assistant", "sender": "A", "content": "18 °C 🐝"}])
     assert raw.getvalue() == b"\x1b[94mA\x1b[0m: 18 ?C ?\n"
 
 
-@pytest.mark.parametrize(
-    ("error", "raised"), [(OSError(28, "No space left"), PrintingError), (BrokenPipeError(), BrokenPipeError)]
-)
-def test_stdout_that_cannot_be_written(monkeypatch, error, raised):
-    """An error of its own says so, with the reason; a reader that has left stays a broken pipe."""
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), BrokenPipeError()])
+def test_stdout_that_cannot_be_written(monkeypatch, error):
+    """An error of stdout is another OSError with the reason, and a broken pipe stays the same."""
 
     def write(_: str) -> int:
         raise error
@@ -112,7 +109,8 @@ def test_stdout_that_cannot_be_written(monkeypatch, error, raised):
     monkeypatch.setattr(sys.stdout, "write", write)
     with pytest.raises(OSError) as caught:
         pretty_print_messages(HISTORY)
-    assert (type(caught.value), caught.value.strerror) == (raised, error.strerror)
+    assert caught.value.strerror == error.strerror
+    assert (caught.value is error) is isinstance(error, BrokenPipeError)
 
 
 # --- process_and_print_streaming_response -----------------------------------------------------------------------------
@@ -135,7 +133,7 @@ CHUNKS = [
     {"content": "No name."},
     {"delim": "end"},
 ]
-# What the code of Swarm itself printed for these events.
+# The output of the code of Swarm for these events.
 PRINTED_CHUNKS = (
     "\x1b[94mTriage:\x1b[0m \x1b[94m: \x1b[95mlook_up\x1b[0m()\n"
     "\x1b[94mWeather: \x1b[95mnow\x1b[0m()\n"
@@ -146,7 +144,7 @@ PRINTED_CHUNKS = (
 
 
 def test_events_are_printed_as_swarm_prints_them_and_the_response_returned(capsys, monkeypatch):
-    """Byte for byte; NO_COLOR switches the colours off."""
+    """Events are printed byte for byte like Swarm, and NO_COLOR removes the colours."""
     response = Response()
     assert process_and_print_streaming_response([*CHUNKS, {"response": response}]) is response
     assert capsys.readouterr().out == PRINTED_CHUNKS
@@ -156,7 +154,7 @@ def test_events_are_printed_as_swarm_prints_them_and_the_response_returned(capsy
 
 
 def test_a_closed_stream_gives_its_response():
-    """Its `response`; a stream without one is an error."""
+    """A closed stream gives its `response`, and a stream without a response is an error."""
 
     class Closed(list):
         response = Response(stop="cancelled")
@@ -167,7 +165,7 @@ def test_a_closed_stream_gives_its_response():
 
 
 def test_it_prints_the_stream_of_swarm(capsys):
-    """With the import path of code that was written for Swarm."""
+    """The import path of Swarm prints a stream of `Swarm`."""
     from aswarm.repl.repl import process_and_print_streaming_response as from_there
 
     stream = Swarm(ScriptedModel(["Hello!"], cut=2).client()).run(Agent(name="Bot"), "Hi", stream=True)

@@ -11,9 +11,8 @@ import pytest
 
 from aswarm import Agent, tool
 from aswarm.conversations import Change, SQLiteStore
-from aswarm.repl._kept import conversation_in
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
-from aswarm.testing._scripted_responses import response
+from tests.support.cli.cli_runs import stored, texts
 from tests.support.repl.chats import ANSWER, ASKING, LOOPS, USER, Line, PlainChat, sent
 
 BOT = Agent(name="Bot")
@@ -35,13 +34,13 @@ def write(path: Path, messages: list[dict[str, Any]], agent: str = "Bot") -> Non
 
 
 def saved(path: Path) -> list[Any]:
-    """The contents of the messages in the file."""
-    return [message.get("content") for message in anyio.run(conversation_in, str(path)).messages]
+    """Return the contents of the messages in the file."""
+    return texts(str(path), "conversation")
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_saved_conversation_is_continued(loop, monkeypatch, capsys, tmp_path):
-    """Messages, agent and context are restored; variables that are not JSON have the values of the new chat."""
+    """`/load` restores messages, agent and context, and keeps variables that are not JSON."""
     sales = Agent(name="Sales")
 
     def to_sales() -> Agent:
@@ -65,13 +64,16 @@ def test_a_saved_conversation_is_continued(loop, monkeypatch, capsys, tmp_path):
 
 
 def test_a_conversation_over_the_responses_api_is_saved_with_its_items(chat, tmp_path):
-    """Loaded again, the reasoning is sent back as it came."""
+    """The items of a loaded conversation are sent back unchanged."""
     path = tmp_path / "chat.sqlite"
     answer = ScriptedAnswer("Hello!", extra={"reasoning_content": "Hm"})
     chat(["Hi", f"/save {path}"], BOT, ScriptedModel([answer], api="responses"))
     model = ScriptedModel(["Still here."], api="responses")
     assert "Bot: Still here." in chat([f"/load {path}", "And?"], BOT, model).splitlines()
-    assert model.requests[0].body["input"][1:3] == response(answer)["output"]
+    reasoning, message = model.requests[0].body["input"][1:3]
+    assert (reasoning["type"], message["type"], "Hm" in str(reasoning)) == ("reasoning", "message", True)
+    assert (kept := stored(str(path), "conversation")) is not None
+    assert reasoning in next(value for value in kept.messages[1].values() if isinstance(value, list))
 
 
 def test_calls_in_a_file_are_not_run_by_another_message(chat, tmp_path):
@@ -94,7 +96,7 @@ def test_calls_in_a_file_are_not_run_by_another_message(chat, tmp_path):
 
 
 def test_resume_approves_no_call_of_a_file(chat, tmp_path):
-    """A file whose process died before it asked: `/resume` asks the user, and runs nothing before the answer."""
+    """`/resume` asks about a call that needs an approval, and runs nothing before the answer."""
     path = tmp_path / "chat.sqlite"
     write(path, [USER, ASKING])
     ran: list[int] = []
@@ -129,7 +131,7 @@ def test_an_unknown_agent_is_named(chat, tmp_path):
     ],
 )
 def test_a_file_that_cannot_be_read_is_a_line(loop, tmp_path, monkeypatch, capsys, path, error):
-    """It says what is wrong; no file is made, and the conversation stays as it was."""
+    """A file that cannot be read is a line, makes no file, and keeps the conversation."""
     monkeypatch.chdir(tmp_path)
     Path("x.png").write_bytes(b"\x89PNG" * 300)
     chat = PlainChat(loop, monkeypatch, capsys)
@@ -143,7 +145,7 @@ def test_a_file_that_cannot_be_read_is_a_line(loop, tmp_path, monkeypatch, capsy
 
 
 def test_only_conversations_are_overwritten(chat, tmp_path):
-    """A conversation can be saved again; any other file stays as it is."""
+    """A conversation can be saved again, and any other file stays unchanged."""
     path, other = tmp_path / "chat.sqlite", tmp_path / "agents.py"
     other.write_text("import aswarm")
     lines = [f"/save {path}", "Hi", *[f"/save {path}"] * 2, f"/save {other}"]
@@ -157,7 +159,7 @@ def test_only_conversations_are_overwritten(chat, tmp_path):
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_saving_over_another_conversation_asks(loop, monkeypatch, capsys, tmp_path):
-    """Only yes replaces it; any other line keeps it, and is no message. The file of this conversation is not asked about."""
+    """Only yes replaces another conversation, and any other line is no message."""
     chat, path = PlainChat(loop, monkeypatch, capsys), tmp_path / "chat.sqlite"
     write(path, [{"role": "user", "content": "Other"}])
     save = f"/save {path}"
@@ -180,7 +182,7 @@ def test_saving_over_another_conversation_asks(loop, monkeypatch, capsys, tmp_pa
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), EOFError()])
 def test_ctrl_c_at_the_question_keeps_the_file(chat, tmp_path, error):
-    """The chat says that it has not saved; the next line is a message, and no answer to the question."""
+    """Ctrl-C at the question saves nothing, and the next line is a message."""
     path = tmp_path / "chat.sqlite"
     write(path, [{"role": "user", "content": "Other"}])
     model = ScriptedModel(["Hello!", "Sure."][: 1 if isinstance(error, EOFError) else 2])
@@ -191,30 +193,31 @@ def test_ctrl_c_at_the_question_keeps_the_file(chat, tmp_path, error):
 
 @pytest.mark.parametrize("name", ["nowhere/chat.sqlite", "a\0b"])
 def test_a_file_that_cannot_be_written_is_a_line(chat, tmp_path, monkeypatch, name):
-    """A missing folder is an error on one line, and the chat continues."""
+    """A file that cannot be written is an error on one line, and the chat continues."""
     monkeypatch.chdir(tmp_path)
     out = chat(["Hi", f"/save {name}", "/usage"], BOT, ScriptedModel(["Hello!"])).splitlines()
     assert sum(line.startswith("ConfigurationError: ") for line in out) == 1
 
 
 def test_a_file_is_private(chat, tmp_path):
-    """Only its owner can read it."""
+    """Only the owner can read a saved conversation."""
     path = tmp_path / "chat.sqlite"
     chat(["Hi", f"/save {path}"], BOT, ScriptedModel(["Hello!"]))
     assert path.stat().st_mode & 0o077 == 0
 
 
 def test_every_text_can_be_saved(chat, tmp_path):
-    """Also half of a surrogate pair, which a model may have sent."""
+    """Half of a surrogate pair can be saved."""
     path = tmp_path / "chat.sqlite"
     write(path, [USER, {"role": "assistant", "content": "\ud83d ü 🐝", "sender": "Bot"}])
     assert saved(path) == ["Hi", "\ud83d ü 🐝"]
 
 
 def test_values_that_json_would_change_are_left_out(chat, tmp_path):
-    """A tuple would come back as a list, and a number as a key as a string, and functions would fail."""
+    """Context variables that JSON would change are not saved, and a line names them."""
     path = tmp_path / "chat.sqlite"
     context = {"a": [1, {"b": None}], "t": (1, 2), "k": {1: 2}, "s": {1}, 7: 7}
     out = chat(["Hi", f"/save {path}"], BOT, ScriptedModel(["Hello!"]), context_variables=context)
     assert "2 messages saved, without the context variables that are not JSON: t, k, s, 7." in out.splitlines()
-    assert anyio.run(conversation_in, str(path)).context_variables == {"a": [1, {"b": None}]}
+    assert (kept := stored(str(path), "conversation")) is not None
+    assert kept.context_variables == {"a": [1, {"b": None}]}

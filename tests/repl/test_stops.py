@@ -7,35 +7,35 @@ import re
 import signal
 import threading
 import time
+from typing import Any
 
 import anyio
 import pytest
 
 from aswarm import Agent
 from aswarm.repl import run_demo_loop_async
-from aswarm.repl._loop import on_interrupt
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
-from tests.support.repl.chats import LOOPS, PlainChat, TypedLines, interrupt_when, sent
+from tests.support.repl.chats import TypedLines, interrupt_when, sent
 
 HINT = "To leave, press Ctrl-C again or Ctrl-D, or type /exit."
 
 
-@pytest.fixture(params=LOOPS)
-def chat(request, monkeypatch, capsys) -> PlainChat:
-    return PlainChat(request.param, monkeypatch, capsys)
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_ctrl_c_stops_an_answer_and_the_chat_continues(chat, stream):
-    """The response is closed, and the next request has what was read of the answer, with a mark, between both messages."""
+    """Ctrl-C closes the response, the history has the received part with a mark, and `/resume` asks again without it."""
 
     def slowly(_) -> ScriptedAnswer:
-        interrupt_when(lambda: model.open_streams if stream else len(model.requests))
+        number = len(model.requests)
+        interrupt_when(lambda: model.open_streams if stream else len(model.requests) >= number)
         return ScriptedAnswer("x" * 10_000, pause=0.01, delay=0 if stream else 60)
 
-    model = ScriptedModel([slowly, "Shorter."], cut=1)
-    out = chat(["Tell me all", "Shorter"], Agent(name="Bot"), model, stream=stream).splitlines()
-    assert out[-4:] == ["Stopped.", "Shorter", "Bot: Shorter.", ""]
+    before = signal.getsignal(signal.SIGINT)
+    model = ScriptedModel([slowly, "Shorter.", slowly, "All."], cut=1)
+    lines = ["Tell me all", "Shorter", "/reset", "Tell me all", "/resume"]
+    out = chat(lines, Agent(name="Bot"), model, stream=stream).splitlines()
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "Bot: Shorter." in out and out[-4:] == ["Stopped.", "/resume", "Bot: All.", ""]
+    assert sent(model, 3) == [("user", "Tell me all")]
     [asked, (role, stopped), shorter] = sent(model, 1)
     assert (asked, role, shorter) == (("user", "Tell me all"), "assistant", ("user", "Shorter"))
     assert re.fullmatch(r"(x+\n)?\[stopped by the user\]", stopped)
@@ -43,19 +43,22 @@ def test_ctrl_c_stops_an_answer_and_the_chat_continues(chat, stream):
 
 
 def test_another_message_skips_open_calls(chat):
-    """One call was stopped and one never began; the next request says so of each."""
+    """The next request answers the stopped call and the call that was never started."""
     started, ran = [], []
     out = chat(["Go", "And?"], stopped_between(started, ran), model := two_calls("Well."))
     assert "Stopped. Not run yet: later. /resume runs these calls, another message skips them." in out.splitlines()
-    assert [text for role, text in sent(model, 1) if role == "tool"] == [
-        "cancelled; its outcome is unknown",
-        "not run: interrupted",
+    answers = ["cancelled; its outcome is unknown", "not run: interrupted"]
+    assert sent(model, 1) == [
+        ("user", "Go"),
+        ("assistant", None),
+        *(("tool", text) for text in answers),
+        ("user", "And?"),
     ]
     assert ran == []
 
 
 def test_resume_runs_open_calls(chat):
-    """`/resume` runs the calls that never began, and no call twice."""
+    """`/resume` runs the calls that were never started, and no call twice."""
     started, ran = [], []
     out = chat(["Go", "/resume", "/resume"], stopped_between(started, ran), model := two_calls("Done."))
     assert (len(started), ran) == (1, [1])
@@ -96,7 +99,7 @@ def two_calls(then: str) -> ScriptedModel:
 
 
 def test_ctrl_c_at_the_prompt_shows_how_to_leave(chat):
-    """Once, it may be a mistake; the next message is answered."""
+    """One Ctrl-C at the prompt shows how to leave, and the next message is answered."""
     model = ScriptedModel(["Hello!"])
     out = chat([KeyboardInterrupt(), "Hi", KeyboardInterrupt(), "exit"], Agent(name="Bot"), model).splitlines()
     assert out.count(HINT) == 2
@@ -104,13 +107,13 @@ def test_ctrl_c_at_the_prompt_shows_how_to_leave(chat):
 
 
 def test_ctrl_c_twice_leaves(chat):
-    """Two in a row leave the chat."""
+    """Two Ctrl-C in a row leave the chat."""
     chat([KeyboardInterrupt(), KeyboardInterrupt(), "never said"], Agent(), ScriptedModel([]))
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_signal_at_the_prompt_of_the_async_loop(backend, monkeypatch, capsys):
-    """After the first one, the thread in `input` still waits; the second one abandons the thread and returns."""
+    """The first signal leaves the thread in `input`, and the second signal abandons it and returns."""
     may_end = threading.Event()
     asked, shown = [], []
 
@@ -132,38 +135,31 @@ def test_a_signal_at_the_prompt_of_the_async_loop(backend, monkeypatch, capsys):
     monkeypatch.setattr("builtins.input", TypedLines([waiting]))
     anyio.run(loop, backend=backend)
     assert asked == [1]
-    while not has_shown("never said"):  # the abandoned thread ends here too
+    while not has_shown("never said"):  # the abandoned thread finishes here too
         time.sleep(0.001)
 
 
 # --- the signal -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.anyio
-async def test_the_signal_handler_is_set_only_within_the_block():
-    """Afterwards the previous handler is set again."""
-    before = signal.getsignal(signal.SIGINT)
-    called = anyio.Event()
-    with on_interrupt(called.set):
-        signal.raise_signal(signal.SIGINT)
-        with anyio.fail_after(60):
-            await called.wait()
-    assert signal.getsignal(signal.SIGINT) is before
+def test_a_process_that_ignores_the_signal_still_ignores_it(chat):
+    """A chat in the background of a shell keeps ignoring SIGINT."""
+    handlers: list[Any] = []
 
+    def look() -> str:
+        handlers.append(signal.getsignal(signal.SIGINT))
+        return "exit"
 
-@pytest.mark.anyio
-async def test_a_process_that_ignores_the_signal_still_ignores_it():
-    """As a process in the background of a shell does."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with on_interrupt(pytest.fail):
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        chat([look], Agent(), ScriptedModel([]))
     finally:
         signal.signal(signal.SIGINT, before)
+    assert handlers == [signal.SIG_IGN]
 
 
 def test_a_loop_in_another_thread_leaves_signals_alone(monkeypatch, capsys):
-    """Only the main thread can set signal handlers."""
+    """A loop in another thread sets no signal handlers."""
     monkeypatch.setattr("builtins.input", TypedLines(["Hi"]))
     loop = functools.partial(run_demo_loop_async, Agent(name="Bot"), client=ScriptedModel(["Hello!"]).client())
     thread = threading.Thread(target=anyio.run, args=[loop])

@@ -1,4 +1,4 @@
-"""The chat at a real terminal, with a real server: what the user types and sees, Ctrl-C included."""
+"""The chat at a real terminal, with a real server, keys and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NOT_INSTALLED = f"import sys; sys.modules['rich'] = None\n{CHAT}"
 
 
 def reply(body: dict) -> Reply:
-    """Answer slowly when the message says so."""
+    """Answer slowly to the message "slow"."""
     match body["messages"][-1]["content"]:
         case "slow":
             return sse(ScriptedAnswer("very " * 1000), cut=5, pause=0.02, end="stall")
@@ -54,8 +54,8 @@ def reply(body: dict) -> Reply:
             return sse(ScriptedAnswer(calls=[call("confirm")]))
         case "pay":
             return sse(ScriptedAnswer(calls=[call("pay", amount=5)]))
-        case said:
-            return sse(ScriptedAnswer(f"You said **{said}**."), cut=3)
+        case text:
+            return sse(ScriptedAnswer(f"You said **{text}**."), cut=3)
 
 
 async def use(server: LoopbackServer, program: str, user, *arguments: str) -> int:
@@ -72,7 +72,7 @@ async def use(server: LoopbackServer, program: str, user, *arguments: str) -> in
 @pytest.mark.asyncio
 @pytest.mark.parametrize("loop", listed(["blocking", "async"], ["async"]))
 async def test_ctrl_c_stops_an_answer(loop):
-    """The answer stops, the response is closed at once, and the chat continues with the message."""
+    """Ctrl-C stops the answer and closes the response, and the chat continues."""
 
     def user(screen: Terminal) -> None:
         screen.until("User:")
@@ -98,7 +98,7 @@ async def test_ctrl_c_stops_an_answer(loop):
 @pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_keys_during_an_answer_go_to_the_next_prompt():
-    """They do not break the answer on the screen."""
+    """Keys that are typed during an answer do not break it, and are in the next prompt."""
 
     def user(screen: Terminal) -> None:
         screen.until("User:")
@@ -138,7 +138,7 @@ async def test_a_function_asks_the_user():
 @pytest.mark.asyncio
 @pytest.mark.parametrize("loop", ["blocking", "async"])
 async def test_a_terminal_without_the_extra(loop):
-    """The lines are plain, with a hint how to install the extra; Ctrl-C stops an answer."""
+    """Without the extra the lines are plain with a hint, and Ctrl-C stops an answer."""
 
     def user(screen: Terminal) -> None:
         screen.until('install the extra "repl"')
@@ -159,7 +159,7 @@ async def test_a_terminal_without_the_extra(loop):
 @pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_no_terminal():
-    """Lines from a pipe are printed, so that the output is a readable transcript; the end of input returns."""
+    """Lines from a pipe are printed, so that the output is a transcript."""
     async with serve(lambda body: whole(ScriptedAnswer("Hello!"))) as server:
         program = CHAT.replace("stream=True", "stream=False")
         environment = {**os.environ, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "x"}
@@ -178,7 +178,7 @@ async def test_no_terminal():
 
 
 def test_importing_the_chat_imports_no_terminal_library():
-    """They are an extra, and slow to import."""
+    """Importing the chat imports no extra and no client."""
     code = (
         "import aswarm.repl, sys; print([name for name in ('rich', 'prompt_toolkit', 'openai') if name in sys.modules])"
     )
@@ -189,7 +189,7 @@ def test_importing_the_chat_imports_no_terminal_library():
 @pytest.mark.asyncio
 @pytest.mark.parametrize("loop", listed(["blocking", "async"], ["blocking"]))
 async def test_a_call_that_waits_is_decided_at_the_terminal(loop):
-    """Ctrl-C at the question leaves the call open; /resume asks again; the changed arguments are what runs."""
+    """Ctrl-C at the question leaves the call open, /resume asks again, and the call runs with changed arguments."""
 
     def at_the_prompt(shown: str) -> Callable[[str], bool]:
         return lambda text: shown in text and text.rpartition("User: ")[2].startswith("a message, or /help")
@@ -209,5 +209,5 @@ async def test_a_call_that_waits_is_decided_at_the_terminal(loop):
 
     async with serve(reply) as server:
         assert await use(server, CHAT, user, loop) == 0
-    told = [message["content"] for message in server.requests[-1]["messages"] if message["role"] == "tool"]
-    assert told == ['(run with arguments changed by the user: {"amount": 3})\npaid 3']
+    answers = [message["content"] for message in server.requests[-1]["messages"] if message["role"] == "tool"]
+    assert answers == ['(run with arguments changed by the user: {"amount": 3})\npaid 3']
