@@ -11,7 +11,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionRequest, TextDelta
 from aswarm.testing import check_history
-from tests.support.leaving.leave_points import MOMENTS, Moment, check_left, scene_of
+from tests.support.leaving.leave_points import MOMENTS, check_left, scene_of
 from tests.support.leaving.run_scenes import USER, Journey, Scene, nothing_left_behind, settle, until
 from tests.support.run.ways_to_run import FACES
 from tests.support.sampling import every
@@ -37,8 +37,8 @@ def limit(scene: Scene, budget: Budget) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize(("name", "face", "anyio_backend"), every(4, LEFT, FACES, BACKENDS))
 async def test_leaving_a_run_with_a_budget(name: str, face: str) -> None:
-    """All is as without one."""
-    moment: Moment = MOMENTS[name]
+    """A budget that is not used up changes nothing."""
+    moment = MOMENTS[name]
     async with scene_of(moment) as scene, nothing_left_behind():
         limit(scene, WIDE)
         journey = Journey(scene, face)
@@ -53,8 +53,8 @@ async def test_leaving_a_run_with_a_budget(name: str, face: str) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize(("name", "face", "anyio_backend"), every(4, CUT, FACES, BACKENDS))
 async def test_a_budget_that_ends_a_run_in_the_middle(name: str, face: str) -> None:
-    """The response is closed, the tools have ended, and the history is valid."""
-    moment: Moment = MOMENTS[name]
+    """The response is closed, no tool runs, and the history is valid."""
+    moment = MOMENTS[name]
     async with scene_of(moment) as scene, nothing_left_behind():
         scene.deeds.seconds_in_thread = 0.6
         limit(scene, Budget(seconds=0.25))
@@ -68,10 +68,9 @@ async def test_a_budget_that_ends_a_run_in_the_middle(name: str, face: str) -> N
 
 
 class SlowSource:
-    """A source that says "Hello", and then nothing. Closing it takes a moment."""
+    """A source that sends "Hello", and then nothing. Closing it takes a moment."""
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Answer."""
         try:
             yield {"choices": [{"index": 0, "delta": {"content": "Hello"}, "finish_reason": None}]}
             await anyio.sleep(60)
@@ -82,9 +81,8 @@ class SlowSource:
 
 @pytest.mark.parametrize("face", ["classic", "typed"])
 def test_the_event_loop_may_end_around_the_last_completion(face: str) -> None:
-    """It began in the step in which the one before it was cut; all generators close from the inside out."""
+    """The last completion starts in the step that cuts the previous one; all generators close from the inside out."""
     kept: list[Any] = []
-
     reported: list[Any] = []
 
     async def leave_it_open() -> None:

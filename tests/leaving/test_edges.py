@@ -1,4 +1,4 @@
-"""Leaving runs inside tools and runs beside runs, and streams at their very beginning and end."""
+"""Leaving runs inside tools and runs beside runs, and streams at their start and their end."""
 
 from __future__ import annotations
 
@@ -22,12 +22,9 @@ from tests.support.run.ways_to_run import FACES, answers, cancel_when, consume, 
 @pytest.mark.parametrize("outer", FACES)
 @pytest.mark.parametrize("inner", FACES)
 async def test_a_run_inside_a_tool_is_left_with_it(inner: str, outer: str) -> None:
-    """An agent that is asked by a tool ends when the run around it is cancelled: its response is closed."""
-    model = ScriptedModel(
-        lambda _: ScriptedAnswer("Hello", pause=0.01 if inner != "run" else 0, delay=30 * (inner == "run"))
-    )
-    slow = ScriptedModel(lambda _: ScriptedAnswer("Hello, world" * 100, delay=0, pause=0.01), cut=1)
-    asked = slow if inner != "run" else model
+    """A run that a tool has started ends when the run around it is cancelled: its response is closed."""
+    slow = ScriptedAnswer("Hello", delay=30) if inner == "run" else ScriptedAnswer("Hello, world" * 100, pause=0.01)
+    asked = ScriptedModel(lambda _: slow, cut=1)
     left: list[Response] = []
 
     async def ask() -> str:
@@ -44,7 +41,7 @@ async def test_a_run_inside_a_tool_is_left_with_it(inner: str, outer: str) -> No
 @pytest.mark.anyio
 @pytest.mark.parametrize("face", FACES)
 async def test_a_neighbour_does_not_notice(face: str) -> None:
-    """Leaving one run of a swarm and an agent does not touch another; limiter and threads are as before."""
+    """A run that is left does not touch another run of its swarm and its agent; the limiter gets its token back."""
     token = anyio.CapacityLimiter(1)
     gate = anyio.Event()
     holds: list[str] = []
@@ -73,8 +70,8 @@ async def test_a_neighbour_does_not_notice(face: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_stream_that_never_began_leaves_nothing() -> None:
-    """Made, and dropped or closed without a step: no request, no task, an empty response."""
+async def test_a_stream_that_was_never_read_leaves_nothing() -> None:
+    """A stream that is dropped or closed without a step makes no request and no task, and its response is empty."""
     model = ScriptedModel([])
     swarm, agent = AsyncSwarm(model.client()), Agent()
     async with nothing_left_behind():
@@ -134,7 +131,7 @@ async def test_each_step_may_have_a_timeout_of_its_own() -> None:
 
 @pytest.mark.parametrize("face", FACES[1:])
 def test_the_event_loop_may_end_around_a_stream(face: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """`asyncio.run` that returns while a stream is held closes it, and has nothing to complain of."""
+    """`asyncio.run` that returns while a stream is held closes the stream, and reports nothing."""
     ended: list[str] = []
     kept: list[Any] = []
 
@@ -169,7 +166,7 @@ def test_the_event_loop_may_end_around_a_stream(face: str, capfd: pytest.Capture
 
 @pytest.mark.anyio
 async def test_a_configuration_error_after_a_handoff_ends_everything_too() -> None:
-    """An agent that is broken is met in a handoff: the error carries a valid response, and the source stays active."""
+    """A handoff to a broken agent is an error with a valid response, and the first agent stays active."""
     broken = Agent(name="broken", functions=[42])
     source = Agent(functions=[broken])
     swarm = AsyncSwarm(ScriptedModel([call("transfer_to_broken")]).client())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
@@ -18,14 +18,8 @@ from tests.support.leaving.leave_points import MOMENTS, Api, check_left, scene_o
 from tests.support.leaving.run_scenes import Journey, nothing_left_behind, settle, until
 from tests.support.otel.traces import has_failed, traced
 from tests.support.providers.transports import Transport
+from tests.support.run.ways_to_run import FACES
 from tests.support.sampling import case, every
-
-# --- a scene, and a run in it -----------------------------------------------------------------------------------------
-
-FACES = ("run", "run(stream=True)", "stream")
-
-
-# --- ways of leaving while the run waits ------------------------------------------------------------------------------
 
 Travel = Callable[[], Awaitable[None]]
 Way = Callable[[Travel, Travel], Awaitable[None]]
@@ -41,7 +35,7 @@ async def by_cancelling_the_task(travel: Travel, ready: Travel) -> None:
 
 
 async def by_cancelling_again_and_again(travel: Travel, ready: Travel) -> None:
-    """`task.cancel()` at every step of the event loop until the task has ended."""
+    """`task.cancel()` at every step of the event loop until the end of the task."""
     task = asyncio.ensure_future(travel())
     await ready()
     while not task.done():
@@ -118,37 +112,38 @@ async def by_cancelling_a_scope(travel: Travel, ready: Travel) -> None:
         assert scope.cancelled_caught
 
 
-ANYIO_WAYS: dict[str, Way] = {way.__name__: way for way in (by_fail_after, by_cancelling_a_scope)}
-ASYNCIO_WAYS: dict[str, Way] = {
-    way.__name__: way
-    for way in (
-        by_cancelling_the_task,
-        by_cancelling_again_and_again,
-        by_a_failing_sibling,
-        by_asyncio_timeout,
-        by_wait_for,
-    )
+ANYIO_WAYS = (by_fail_after, by_cancelling_a_scope)
+WAYS = (
+    *(by_cancelling_the_task, by_cancelling_again_and_again, by_a_failing_sibling, by_asyncio_timeout, by_wait_for),
+    *ANYIO_WAYS,
+)
+ON_BACKENDS = [*(("asyncio", way) for way in WAYS), *(("trio", way) for way in ANYIO_WAYS)]
+# Each way at each moment, once, after its place; the faces take turns, so each of them meets each way and each moment.
+PAIRS = [
+    (number + place, (backend, way, moment, FACES[(number + place) % len(FACES)]))
+    for number, (backend, way) in enumerate(ON_BACKENDS)
+    for place, moment in enumerate(MOMENTS)
+]
+# By name: the quarter of the pairs that CI runs, and how the run is made.
+VARIANTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "responses": (0, {"api": "responses"}),
+    "aiohttp": (1, {"transport": "aiohttp"}),
+    "direct": (2, {"transport": "direct"}),
+    "direct, responses": (2, {"transport": "direct", "api": "responses"}),
+    "a type": (0, {"output": list[int] | str}),
 }
-WAYS = ASYNCIO_WAYS | ANYIO_WAYS
 
 
-def pairs(ways: Iterable[str], quarter: int | None = None) -> list[Any]:
-    """Each way at each moment, once; the faces take turns, so each of them meets each way and each moment.
-
-    CI runs all, or one of the four quarters; the tests on asyncio share the quarters out between them.
-    """
-    return [
-        case(
-            *(way, moment, FACES[(number + place) % len(FACES)]),
-            is_sampled=quarter in (None, (number + place) % 4),
-        )
-        for number, way in enumerate(ways)
-        for place, moment in enumerate(MOMENTS)
-    ]
+def varied(variant: str) -> list[Any]:
+    """Return the cases of a variant: one in three for a type, of which CI runs all, and only asyncio for aiohttp."""
+    pairs = [(at, pair) for at, pair in PAIRS if variant != "aiohttp" or pair[0] == "asyncio"]
+    if variant == "a type":
+        return [case(variant, *pair, is_sampled=True) for _, pair in pairs[::3]]
+    return [case(variant, *pair, is_sampled=at % 4 == VARIANTS[variant][0]) for at, pair in pairs]
 
 
 async def leave_and_check(
-    way: str,
+    way: Way,
     moment_name: str,
     face: str,
     api: Api = "chat",
@@ -156,15 +151,14 @@ async def leave_and_check(
     middleware: Sequence[Middleware] = (),
     transport: Transport = "httpx",
 ) -> None:
-    """Reach the moment, leave, and check what is left."""
+    """Reach the moment, leave, and check the run."""
     moment = MOMENTS[moment_name]
     is_on_httpcore_1 = transport == "httpx" and openai.VERSION < "3"
-    if way == "by_cancelling_again_and_again" and moment.holds_response and is_on_httpcore_1:
+    if way is by_cancelling_again_and_again and moment.holds_response and is_on_httpcore_1:
         pytest.skip("httpcore 1 gives up closing a connection when it is cancelled a second time; httpcore2 does not")
     async with scene_of(moment, api, middleware, transport) as scene, nothing_left_behind():
         scene.agent.output = output
         journey = Journey(scene, face)
-
         scene.deeds.thread_gate, scene.deeds.seconds_in_thread = threading.Event(), 0.2
 
         async def ready() -> None:
@@ -172,112 +166,48 @@ async def leave_and_check(
             await settle()
             scene.deeds.thread_gate.set()  # from now on, the function in the thread takes long enough to leave meanwhile
 
-        await WAYS[way](journey.travel, ready)
-        finished_at = anyio.current_time()
-        await check_left(scene, moment, journey, finished_at)
+        await way(journey.travel, ready)
+        await check_left(scene, moment, journey, anyio.current_time())
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize(("way", "moment", "face"), every(4, WAYS, MOMENTS, FACES))
-async def test_leaving_on_asyncio(way: str, moment: str, face: str) -> None:
-    """Whoever leaves, however and whenever: all is closed and ended, the history is valid, and can be gone on from."""
+@pytest.mark.anyio
+@pytest.mark.parametrize(("anyio_backend", "way", "moment", "face"), every(4, ON_BACKENDS, MOMENTS, FACES))
+async def test_a_run_may_be_left_at_any_moment(way: Way, moment: str, face: str) -> None:
+    """After each way to leave, everything is closed and finished, the history is valid, and the run can be resumed."""
     await leave_and_check(way, moment, face)
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["trio"])
-@pytest.mark.parametrize(("way", "moment", "face"), every(4, ANYIO_WAYS, MOMENTS, FACES))
-async def test_leaving_on_trio(way: str, moment: str, face: str) -> None:
-    """The same on trio."""
-    await leave_and_check(way, moment, face)
+@pytest.mark.parametrize(
+    ("variant", "anyio_backend", "way", "moment", "face"), [case for name in VARIANTS for case in varied(name)]
+)
+async def test_the_api_the_transport_and_the_output_change_nothing(
+    variant: str, way: Way, moment: str, face: str
+) -> None:
+    """The Responses API, aiohttp, the source without the SDK, and an answer with a type make no difference."""
+    await leave_and_check(way, moment, face, **VARIANTS[variant][1])
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS, quarter=0))
-async def test_leaving_over_the_responses_api_on_asyncio(way: str, moment: str, face: str) -> None:
-    """The same over the other API of OpenAI."""
-    await leave_and_check(way, moment, face, "responses")
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["trio"])
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS))
-async def test_leaving_over_the_responses_api_on_trio(way: str, moment: str, face: str) -> None:
-    """The same on trio."""
-    await leave_and_check(way, moment, face, "responses")
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS, quarter=1))
-async def test_leaving_on_aiohttp(way: str, moment: str, face: str) -> None:
-    """The same on the other transport."""
-    await leave_and_check(way, moment, face, transport="aiohttp")
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("api", ["chat", "responses"])
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS, quarter=2))
-async def test_leaving_without_the_sdk_on_asyncio(way: str, moment: str, face: str, api: Api) -> None:
-    """The same with the source that sends its requests itself."""
-    await leave_and_check(way, moment, face, api, transport="direct")
+TRACED = [pair for at, pair in PAIRS if at % 4 == 3]
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["trio"])
-@pytest.mark.parametrize("api", ["chat", "responses"])
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS, quarter=2))
-async def test_leaving_without_the_sdk_on_trio(way: str, moment: str, face: str, api: Api) -> None:
-    """The same on trio."""
-    await leave_and_check(way, moment, face, api, transport="direct")
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS)[::3])
-async def test_leaving_a_run_with_a_type_on_asyncio(way: str, moment: str, face: str) -> None:
-    """An answer with a type changes nothing of it."""
-    await leave_and_check(way, moment, face, output=list[int] | str)
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["trio"])
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS)[::3])
-async def test_leaving_a_run_with_a_type_on_trio(way: str, moment: str, face: str) -> None:
-    """The same on trio."""
-    await leave_and_check(way, moment, face, output=list[int] | str)
-
-
-async def leave_and_check_traces(way: str, moment: str, face: str) -> None:
-    """Leave a run that is traced: every span ends under its parent, and none of them as an error."""
+@pytest.mark.parametrize(
+    ("anyio_backend", "way", "moment", "face"),
+    [
+        case(*each, moment, face, is_sampled=(*each, moment, face) in TRACED)
+        for each in ON_BACKENDS
+        for moment in MOMENTS
+        for face in FACES
+    ],
+)
+async def test_a_traced_run_may_be_left_at_any_moment(way: Way, moment: str, face: str) -> None:
+    """Every span ends under its parent, no span is an error, left open or current, and OpenTelemetry logs nothing."""
     with traced() as traces:
         await leave_and_check(way, moment, face, middleware=[traces.middleware()])
     assert not any(map(has_failed, traces.begun))
     first, *_ = traces.named("invoke_agent")
     assert (first.attributes or {})["aswarm.stop"] == "cancelled"
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS, quarter=3))
-async def test_leaving_a_traced_run_on_asyncio(way: str, moment: str, face: str) -> None:
-    """`otel` changes nothing of it; no span is left open or current, and OpenTelemetry logs nothing."""
-    await leave_and_check_traces(way, moment, face)
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["trio"])
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS, quarter=0))
-async def test_leaving_a_traced_run_on_trio(way: str, moment: str, face: str) -> None:
-    """The same on trio."""
-    await leave_and_check_traces(way, moment, face)
-
-
-@pytest.mark.asyncio
-@pytest.mark.heavy
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("way", WAYS)
-async def test_leaving_a_traced_run_in_every_way_to_run(way: str, moment: str, face: str) -> None:
-    """The whole matrix."""
-    await leave_and_check_traces(way, moment, face)
 
 
 @pytest.mark.asyncio

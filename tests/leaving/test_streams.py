@@ -24,7 +24,7 @@ from tests.support.leaving.run_scenes import BOUND, USER, Scene, nothing_left_be
 from tests.support.otel.traces import traced
 from tests.support.providers.loopback import Reply, serve, sse
 from tests.support.providers.transports import Transport
-from tests.support.sampling import case, every
+from tests.support.sampling import case
 
 
 class Abandoned(Exception):
@@ -90,7 +90,7 @@ async def by_exception(scene: Scene, face: str, held: Held) -> Response:
 
 
 async def by_dropping(scene: Scene, face: str, held: Held) -> Response:
-    """The last reference to a user's own generator goes."""
+    """Drop the last reference to a user's own generator."""
     runs: list[_State] = []
     source = own_generator(scene, face, runs)
     await read_until(source, held)
@@ -99,7 +99,7 @@ async def by_dropping(scene: Scene, face: str, held: Held) -> Response:
 
 
 async def by_dropping_a_cycle(scene: Scene, face: str, held: Held) -> Response:
-    """The generator is part of a reference cycle and goes in a full collection, with all that it holds."""
+    """Collect a generator that is part of a reference cycle, with all that it holds."""
     runs: list[_State] = []
     box: list[Any] = []
     box.append(own_generator(scene, face, runs, box))
@@ -110,7 +110,7 @@ async def by_dropping_a_cycle(scene: Scene, face: str, held: Held) -> Response:
 
 
 async def by_dropping_a_cycle_that_closes(scene: Scene, _face: str, held: Held) -> Response:
-    """The same where the generator holds the run in `aclosing`, as one should."""
+    """Collect a generator that holds the run in `aclosing`, as one should."""
     runs: list[_State] = []
     box: list[Any] = []
 
@@ -136,7 +136,7 @@ async def by_closing_own_generator(scene: Scene, face: str, held: Held) -> Respo
 
 
 async def own_generator(scene: Scene, face: str, runs: list[_State], _box: object = None) -> AsyncGenerator[Any, None]:
-    """What many an application has: a generator of its own around a run."""
+    """A generator around a run, which many applications have."""
     if face == "classic":
         stream = scene.swarm.run(scene.agent, [USER], stream=True)
         runs.append(_State(stream))
@@ -150,7 +150,7 @@ async def own_generator(scene: Scene, face: str, runs: list[_State], _box: objec
 
 
 class _State:
-    """What is left of a stream that is gone: holding the stream itself would keep it from being dropped."""
+    """The state of a stream that is dropped. A reference to the stream itself would keep it."""
 
     def __init__(self, run: Any) -> None:
         self._state = run._state
@@ -170,7 +170,7 @@ async def read_until(source: Any, held: Held) -> None:
 
 
 async def after_collection(scene: Scene, left: list[_State]) -> Response:
-    """A collected generator is closed by the event loop: soon, and not by whoever dropped it."""
+    """Wait until the event loop has closed a collected generator."""
     scene.left_at = anyio.current_time()
     with suppress(TimeoutError):
         await until(lambda: len(anyio.get_running_tasks()) <= scene.tasks and scene.server.open_now == 0, 1)
@@ -181,11 +181,7 @@ WAYS = (by_break, by_aclose, by_exception, by_closing_own_generator, by_dropping
 
 
 async def leave_and_check(
-    way: Way,
-    held_event: str,
-    api: Api = "chat",
-    middleware: Sequence[Middleware] = (),
-    transport: Transport = "httpx",
+    way: Way, held_event: str, api: Api = "chat", middleware: Sequence[Middleware] = (), transport: Transport = "httpx"
 ) -> None:
     """Read up to the event, leave, and check what is left."""
     face, make_held, moment = EVENTS[held_event]
@@ -212,74 +208,51 @@ def asyncio_cancellations() -> int:
     return task.cancelling() if task else 0
 
 
-BACKENDS = ("asyncio", "trio")
-EVENTS_OF_CLASSIC = [name for name in EVENTS if name.startswith("classic")]
+# On trio, a generator that is dropped rather than closed makes a warning.
+DROPS_ON_TRIO = (
+    "ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning",
+    "ignore:Async generator 'aswarm:ResourceWarning",
+)
+# By name: the backends, the quarter of the cases that CI runs, and how the run is made.
+VARIANTS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "httpx": ("each", 0, {}),
+    "aiohttp": ("asyncio", 2, {"transport": "aiohttp"}),
+    "direct": ("each", 2, {"transport": "direct"}),
+    "responses": ("in turn", 0, {"api": "responses"}),
+    "traced": ("in turn", 2, {}),
+}
+
+
+def varied(variant: str) -> list[Any]:
+    """Return the cases of a variant: each way at each event, on each backend or on the backends in turn."""
+    named, quarter, _ = VARIANTS[variant]
+    backends = ("asyncio",) if named == "asyncio" else ("asyncio", "trio")
+    return [
+        case(variant, way, held_event, backend, is_sampled=(number + place + (named == "each") * at) % 4 == quarter)
+        for number, way in enumerate(WAYS)
+        for place, held_event in enumerate(EVENTS)
+        for at, backend in enumerate(backends)
+        if named != "in turn" or (number // 2 + place) % 2 == at
+    ]
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("held_event", EVENTS_OF_CLASSIC)
+@pytest.mark.parametrize("held_event", [name for name in EVENTS if name.startswith("classic")])
 async def test_a_collected_generator_that_closes_its_stream(held_event: str) -> None:
     """A generator and the stream in its `aclosing` are collected together: closed once, and nothing is reported."""
     await leave_and_check(by_dropping_a_cycle_that_closes, held_event)
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize(("way", "held_event"), every(4, WAYS, EVENTS))
-async def test_leaving_at_an_event_on_asyncio(way: Way, held_event: str) -> None:
-    """Whatever event is held: leaving closes, ends and keeps everything, and does not touch the caller."""
-    await leave_and_check(way, held_event)
-
-
 @pytest.mark.anyio
-@pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
-@pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
-@pytest.mark.parametrize("anyio_backend", ["trio"])
-@pytest.mark.parametrize(("way", "held_event"), every(4, WAYS, EVENTS, first=1))
-async def test_leaving_at_an_event_on_trio(way: Way, held_event: str) -> None:
-    """The same on trio, which warns of generators that are dropped rather than closed."""
-    await leave_and_check(way, held_event)
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(("way", "held_event"), every(4, WAYS, EVENTS, first=2))
-async def test_leaving_at_an_event_on_aiohttp(way: Way, held_event: str) -> None:
-    """The same on the other transport."""
-    await leave_and_check(way, held_event, transport="aiohttp")
-
-
-@pytest.mark.anyio
-@pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
-@pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
-@pytest.mark.parametrize(("way", "held_event", "anyio_backend"), every(4, WAYS, EVENTS, BACKENDS))
-async def test_leaving_at_an_event_without_the_sdk(way: Way, held_event: str) -> None:
-    """The same with the source that sends its requests itself."""
-    await leave_and_check(way, held_event, transport="direct")
-
-
-def in_turn(quarter: int) -> list[Any]:
-    """Each way at each event, on one of the backends in turn; CI runs one of the four quarters."""
-    return [
-        case(way, held_event, BACKENDS[(number // 2 + place) % 2], is_sampled=(number + place) % 4 == quarter)
-        for number, way in enumerate(WAYS)
-        for place, held_event in enumerate(EVENTS)
-    ]
-
-
-@pytest.mark.anyio
-@pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
-@pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
-@pytest.mark.parametrize(("way", "held_event", "anyio_backend"), in_turn(quarter=0))
-async def test_leaving_at_an_event_over_the_responses_api(way: Way, held_event: str) -> None:
-    """The same over the other API of OpenAI."""
-    await leave_and_check(way, held_event, "responses")
-
-
-@pytest.mark.anyio
-@pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
-@pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
-@pytest.mark.parametrize(("way", "held_event", "anyio_backend"), in_turn(quarter=2))
-async def test_leaving_a_traced_run_at_an_event(way: Way, held_event: str) -> None:
-    """No span is left open or current, whichever task closes the run, and OpenTelemetry logs nothing."""
+@pytest.mark.filterwarnings(*DROPS_ON_TRIO)
+@pytest.mark.parametrize(
+    ("variant", "way", "held_event", "anyio_backend"), [each for variant in VARIANTS for each in varied(variant)]
+)
+async def test_a_stream_may_be_left_at_any_event(variant: str, way: Way, held_event: str) -> None:
+    """Everything is closed, finished and kept, and the caller is not touched. No span is left open or current."""
+    if variant != "traced":
+        await leave_and_check(way, held_event, **VARIANTS[variant][2])
+        return
     with traced() as traces:
         await leave_and_check(way, held_event, middleware=[traces.middleware()])
     first, *_ = traces.named("invoke_agent")

@@ -138,10 +138,7 @@ MOMENTS: dict[str, Moment] = {
     ),
     "in the function that tells its progress": in_tools("tells", started=("tells",), answers={"tells": UNKNOWN}),
     "in the completion of an agent as a tool": Moment(
-        asks_helper(),
-        lambda scene, _: len(scene.server.requests) == 2,
-        {"helper": UNKNOWN},
-        inner=says_only_the_head,
+        asks_helper(), lambda scene, _: len(scene.server.requests) == 2, {"helper": UNKNOWN}, inner=says_only_the_head
     ),
     "in a function of an agent as a tool": Moment(
         asks_helper("fast"),
@@ -193,7 +190,7 @@ async def scene_of(
 
 
 async def check_left(scene: Scene, moment: Moment, journey: Journey, finished_at: float) -> None:
-    """Check the promises of every way of leaving: everything has ended, and the history is valid and can be continued."""
+    """Check the promises of every way of leaving: nothing runs, and the history is valid and can be continued."""
     assert scene.deeds.running == 0, "a tool still runs"
     if moment.holds_response:
         await until(lambda: scene.server.closed_at)
@@ -213,7 +210,7 @@ def check_kept(moment: Moment, response: Response) -> None:
     assert response.stop == "cancelled"
     assert response.agent is not None
     assert response.agent.name == moment.agent
-    asked_for = [made["function"]["name"] for message in response.messages for made in message.get("tool_calls") or ()]
+    asked_for = made_calls(response.messages)
     answers = {message["tool_name"]: message["content"] for message in response.messages if message["role"] == "tool"}
     assert answers == moment.answers
     assert tuple(name for name in asked_for if name not in answers) == moment.open

@@ -10,14 +10,13 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
 import sniffio
 
 from aswarm import Agent, AsyncSwarm, Progress, Response, agent_tool, progress, tool
-from aswarm._providers.apis import ApiName
 from tests.support.providers.loopback import LoopbackServer
 from tests.support.providers.transports import Transport, client_at
 
@@ -176,7 +175,9 @@ class Scene:
         return "Be brief."
 
 
-def client_of(server: LoopbackServer, transport: Transport = "httpx", api: ApiName = "auto") -> Any:
+def client_of(
+    server: LoopbackServer, transport: Transport = "httpx", api: Literal["auto", "chat", "responses"] = "auto"
+) -> Any:
     """Return a real client. `api`: for the direct source, which chooses its API itself."""
     return client_at(server.base_url, transport, api)
 
