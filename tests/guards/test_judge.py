@@ -30,7 +30,7 @@ def model_of(verdict: Step, *answers: Step) -> ScriptedModel:
 
 
 def material(model: ScriptedModel) -> Any:
-    """What the judge was given."""
+    """Return the data in the request of the judge."""
     [request] = [each for each in model.requests if is_of_judge(each)]
     return json.loads(request.messages[-1]["content"].partition("\n\n")[2])
 
@@ -38,7 +38,7 @@ def material(model: ScriptedModel) -> Any:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("parallel", [True, False])
 async def test_an_agent_judges_an_input(way: str, parallel: bool) -> None:
-    """Its reason is that of the block. Its tokens are part of the usage of the run, also of one that it has blocked."""
+    """The judge gives the reason of the block. Its tokens are part of the usage of the run, also of a blocked run."""
     guard = guard_input(judge(JUDGE), parallel=parallel)
     model = model_of(PASS, "Hello")
     response = await Scene().read(AsyncSwarm(model.client(), middleware=[guard]), way, agent=Agent())
@@ -47,12 +47,12 @@ async def test_an_agent_judges_an_input(way: str, parallel: bool) -> None:
     with pytest.raises(Blocked, match=r"the check judge\(Judge\) blocked the run: homework$") as caught:
         await Scene().read(blocked, way, agent=Agent())
     assert caught.value.response is not None
-    # Of two at the same time, the completion may have ended first; then it was paid for too.
+    # If the completion ended before the verdict, it was paid for too.
     assert caught.value.response.usage.requests in ((1, 2) if parallel else (1,))
 
 
-async def test_what_the_judge_is_given() -> None:
-    """The conversation as material, without the instructions of the other agent and the bytes of images."""
+async def test_the_judge_gets_the_conversation() -> None:
+    """The judge gets neither the instructions of the other agent nor the bytes of images."""
     model = model_of(PASS, "Hello")
     messages = [
         {"role": "user", "content": [{"type": "text", "text": "Look:"}, Image(b"...").part]},
@@ -83,7 +83,7 @@ async def work(x: str) -> str:
     ],
 )
 async def test_an_agent_judges_calls_and_results(make: Callable[[Any], Any], expected: Any) -> None:
-    """In any guard; its budget and usage are those of the run."""
+    """A judge may be the check of any guard, and its requests count for the run."""
     model = model_of(NO, call("work", x="a"), "Done")
     response = await AsyncSwarm(model.client(), middleware=[make(judge(JUDGE))]).run(Agent(functions=[work]), "Hi")
     assert "homework" in response.messages[1]["content"]
@@ -92,7 +92,7 @@ async def test_an_agent_judges_calls_and_results(make: Callable[[Any], Any], exp
 
 
 async def test_an_agent_judges_an_answer() -> None:
-    """It gets the conversation and the answer."""
+    """The judge gets the conversation and the answer."""
     model = model_of(NO, "42")
     swarm = AsyncSwarm(model.client(), middleware=[guard_answer(judge(JUDGE))])
     with pytest.raises(Blocked, match="homework"):
@@ -103,14 +103,14 @@ async def test_an_agent_judges_an_answer() -> None:
 
 @pytest.mark.parametrize("verdict", ["I think so", ScriptedAnswer("", extra={"refusal": "No."}), Failure(500)])
 async def test_a_judge_without_a_verdict_blocks(verdict: Any) -> None:
-    """An answer of another form, a refusal, a failure of the provider."""
+    """An answer of another form, a refusal, and a failure of the provider block."""
     model = model_of(verdict, "Hello")
     with pytest.raises(Blocked, match="the check failed"):
         await AsyncSwarm(model.client(), middleware=[guard_input(judge(JUDGE))]).run(Agent(), "Hi")
 
 
 async def test_a_judge_uses_the_middleware_but_no_guard() -> None:
-    """A guard of the judge would ask the judge. A secret that is redacted does not reach it."""
+    """No guard judges the run of the judge, and `redact` hides a secret from the judge."""
     asked: list[str] = []
     model = model_of(PASS, "Hello")
 
@@ -124,7 +124,7 @@ async def test_a_judge_uses_the_middleware_but_no_guard() -> None:
 
 
 async def test_a_check_may_run_an_agent_on_the_same_swarm() -> None:
-    """It is not guarded, so that it does not call itself without end; the next run is guarded again."""
+    """The run of a check is not guarded, so that the check does not call itself endlessly; the next run is guarded again."""
     count = 0
 
     async def check(checked: CheckedInput) -> Block | None:
@@ -140,7 +140,7 @@ async def test_a_check_may_run_an_agent_on_the_same_swarm() -> None:
 
 
 async def test_the_budget_of_the_run_holds_for_its_judge() -> None:
-    """Its completions count; a judge that is not admitted has given no verdict."""
+    """The completions of the judge count; a judge that the budget does not admit gives no verdict."""
     model = model_of(PASS, "Hello")
     swarm = AsyncSwarm(model.client(), middleware=[guard_input(judge(JUDGE), parallel=False)], budget=Budget(turns=2))
     response = await swarm.run(Agent(), "Hi")
@@ -150,7 +150,7 @@ async def test_the_budget_of_the_run_holds_for_its_judge() -> None:
 
 
 async def test_a_judge_may_have_functions_and_instructions_of_the_context() -> None:
-    """It is then asked by a function; what it changes in the context is its own."""
+    """The judge then calls `final_answer`; its changes of the context do not reach the run."""
     looked: list[str] = []
 
     async def look_up(context_variables: dict[str, Any]) -> str:
@@ -169,7 +169,7 @@ async def test_a_judge_may_have_functions_and_instructions_of_the_context() -> N
 
 
 async def test_a_mistake_is_found_when_the_judge_is_made() -> None:
-    """Another value than an agent, and another mode than there is."""
+    """The judge must be an Agent, and its mode must exist."""
     with pytest.raises(ConfigurationError, match="needs an Agent"):
         judge("Judge")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="mode"):

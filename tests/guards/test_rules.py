@@ -1,4 +1,4 @@
-"""Guards at every moment: left early, with any timing, many at once; and what they cost, counted and not timed."""
+"""Guards at every moment: left early, with any timing, many at once; and their cost, counted and not timed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VERDICTS: dict[str, Any] = {"pass": None, "block": Block("no"), "say": Say("No."
 
 
 def slow(verdict: Any) -> Callable[[Any], Any]:
-    """A check that needs some steps of the event loop."""
+    """Return a check that needs some steps of the event loop."""
 
     async def check(_: Any) -> Any:
         await steps(3)
@@ -44,7 +44,7 @@ def slow(verdict: Any) -> Callable[[Any], Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("guard", "backend"), every(4, GUARDS, BACKENDS))
 @pytest.mark.parametrize("is_async", [True, pytest.param(False, marks=pytest.mark.heavy)])
-def test_all_of_them_may_be_left_at_any_moment(guard: str, is_async: bool, backend: str) -> None:
+def test_a_guard_may_be_left_at_any_moment(guard: str, is_async: bool, backend: str) -> None:
     """`check_middleware` finds nothing, with plain and async checks."""
     check_middleware(GUARDS[guard](slow(None) if is_async else lambda _: None), backends=[backend])
 
@@ -53,7 +53,7 @@ def test_all_of_them_may_be_left_at_any_moment(guard: str, is_async: bool, backe
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("verdict", [Say("No."), Replace("Other")])
 def test_a_guard_that_does_not_use_the_completion_may_be_left_at_any_moment(verdict: Any, backend: str) -> None:
-    """Also while the completion that nothing needs is closed."""
+    """A run may be left while the unused completion is closed."""
     check_middleware(guard_input(slow(verdict)), backends=[backend])
     check_middleware(guard_answer(slow(Say("No."))), backends=[backend])
 
@@ -61,7 +61,7 @@ def test_a_guard_that_does_not_use_the_completion_may_be_left_at_any_moment(verd
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_guards_in_guards_may_be_left_at_any_moment(backend: str) -> None:
-    """All of them around each other."""
+    """All guards around each other may be left."""
 
     def all_of_them(handlers: Any) -> Any:
         for make in GUARDS.values():
@@ -93,19 +93,19 @@ class Tracked(Scene):
 
 
 async def left_after(count: int, scene: Tracked, middleware: Any, way: str) -> bool:
-    """Whether the run was left after so many steps; False if it had ended."""
-    has_ended = False
+    """Return whether the run was left after so many steps; False if it was over."""
+    is_over = False
 
     async def read() -> None:
-        nonlocal has_ended
+        nonlocal is_over
         with suppress(Blocked):
             await scene.run(middleware, way=way)
-        has_ended = True
+        is_over = True
 
     async with anyio.create_task_group() as group:
         group.start_soon(read)
         await steps(count)
-        was_left = not has_ended
+        was_left = not is_over
         group.cancel_scope.cancel()
     assert (scene.checking, scene.open_streams) == (0, 0)
     return was_left
@@ -116,7 +116,7 @@ async def left_after(count: int, scene: Tracked, middleware: Any, way: str) -> b
 @pytest.mark.parametrize("verdict", VERDICTS)
 @pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
 async def test_a_run_is_left_after_each_step(guard: str, verdict: str, way: str) -> None:
-    """Its check has ended, its stream is closed: at once, wherever it was."""
+    """No check runs and the stream is closed, immediately and at every step."""
     count = 0
     while True:
         scene = Tracked()
@@ -130,7 +130,7 @@ async def test_a_run_is_left_after_each_step(guard: str, verdict: str, way: str)
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("guard", "verdict"), every(4, GUARDS, VERDICTS))
 async def test_a_task_is_cancelled_after_each_step(guard: str, verdict: str, nothing_left: list[Any]) -> None:
-    """A plain `task.cancel()` of asyncio, which is delivered once, also before the task has begun."""
+    """A plain `task.cancel()` of asyncio is delivered once, also before the start of the task."""
     for count in range(60):
         scene = Tracked()
         task = asyncio.ensure_future(scene.run(GUARDS[guard](scene.check(VERDICTS[verdict])), way="stream"))
@@ -143,7 +143,7 @@ async def test_a_task_is_cancelled_after_each_step(guard: str, verdict: str, not
 @pytest.mark.asyncio
 @pytest.mark.parametrize("guard", listed(GUARDS, ["input", "after a call"]))
 async def test_a_plain_function_in_a_thread_may_be_a_check(guard: str, nothing_left: list[Any]) -> None:
-    """What blocks is called in a thread by the check itself; a run that is left waits for it."""
+    """A check may call a blocking function in a thread; a run that is left waits for it."""
 
     async def check(_: Any) -> None:
         await anyio.to_thread.run_sync(time.sleep, 0.02)
@@ -159,7 +159,7 @@ async def test_a_plain_function_in_a_thread_may_be_a_check(guard: str, nothing_l
 
 
 async def outcome(scene: Scene, middleware: list[Any], way: str) -> tuple[Any, ...]:
-    """What a run has led to."""
+    """Return the result of a run: response or error, stop, contents, and calls of the function."""
     response: Response | None
     try:
         response, kind = await scene.run(*middleware, way=way), "response"
@@ -174,7 +174,7 @@ async def outcome(scene: Scene, middleware: list[Any], way: str) -> tuple[Any, .
 
 
 def expected(verdicts: list[Any], fails: bool) -> tuple[Any, ...]:
-    """The same, as guards of inputs from the outside in would have it without any time."""
+    """Return the result of guards of inputs, from the outside in, that take no time."""
     for verdict in verdicts:
         if isinstance(verdict, Block):
             return "blocked: no", "error", [], 0
@@ -188,11 +188,8 @@ def expected(verdicts: list[Any], fails: bool) -> tuple[Any, ...]:
 
 
 COUNTS = st.sampled_from([0, 1, 2, 5, 20, 60])
-LAYERS = st.lists(
-    st.tuples(st.sampled_from([*VERDICTS.values()]), COUNTS, st.booleans()),
-    min_size=1,
-    max_size=3,
-)
+LAYERS = st.lists(st.tuples(st.sampled_from([*VERDICTS.values()]), COUNTS, st.booleans()), min_size=1, max_size=3)
+OF_A_CALL = st.sampled_from([None, Block("no"), Halt("no"), Say("No."), ValueError("boom")])
 
 
 @pytest.mark.slow
@@ -201,9 +198,9 @@ LAYERS = st.lists(
 def test_timing_decides_nothing(
     backend: str, layers: list[tuple[Any, int, bool]], before: int, between: int, fails: bool, way: str
 ) -> None:
-    """Whatever is ready first, the outcome is that of the verdicts; nothing is seen or run before the last of them."""
+    """The verdicts alone decide the outcome, and nothing is shown or runs before the last verdict."""
     scene = Tracked(before, between, CompletionError("broken") if fails else None)
-    # The outermost that does not pass decides; those inside it may be asked and not heard.
+    # The outermost verdict that does not pass decides; checks inside it may run without effect.
     middleware = [guard_input(scene.check(verdict, count), parallel=parallel) for verdict, count, parallel in layers]
     found = anyio.run(outcome, scene, middleware, way, backend=backend)
     assert found == expected([verdict for verdict, _, _ in layers], fails)
@@ -216,16 +213,11 @@ def test_timing_decides_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
-@given(
-    first=st.sampled_from([None, Block("no"), Halt("no"), Say("No."), ValueError("boom")]),
-    last=st.sampled_from([None, Block("no"), Halt("no"), Say("No."), ValueError("boom")]),
-    counts=st.tuples(COUNTS, COUNTS),
-    way=st.sampled_from(WAYS),
-)
+@given(first=OF_A_CALL, last=OF_A_CALL, counts=st.tuples(COUNTS, COUNTS), way=st.sampled_from(WAYS))
 def test_a_call_that_is_not_let_pass_does_not_run(
     backend: str, first: Any, last: Any, counts: tuple[int, int], way: str
 ) -> None:
-    """Whatever the checks around it say and however long they take; the history is valid, and the result not seen."""
+    """With any verdicts and any timing, the history is valid and the result of a withheld call is not shown."""
     scene = Tracked()
     guard = guard_tool(scene.check(first, counts[0]), scene.check(last, counts[1]))
     kind, _, contents, worked = anyio.run(outcome, scene, [guard], way, backend=backend)
@@ -267,16 +259,16 @@ async def test_a_hundred_runs_at_once_have_a_verdict_each(parallel: bool) -> Non
     assert scene.open_streams == 0
 
 
-# --- what it costs ----------------------------------------------------------------------------------------------------
+# --- the cost ---------------------------------------------------------------------------------------------------------
 
 PACKAGE = str(Path(aswarm.__file__).parent)
-# Frames of aswarm that begin or go on; as measured, and a little. The request is copied once, for the check.
+# Frames of aswarm that start or continue: the measured number, and a little. The request is copied once, for the check.
 PER_RUN = {"input": 145, "before a call": 65, "after a call": 50, "answer": 190}
 PER_CHUNK = {"input": 0, "before a call": 0, "after a call": 0, "answer": 9}
 
 
 async def counted(length: int, middleware: list[Any]) -> int:
-    """The frames of the second of two equal runs with a call and a streamed answer of so many chunks."""
+    """Return the frames of the second of two equal runs with a call and a streamed answer of so many chunks."""
     scene = Scene()
     answers = [ScriptedAnswer(calls=scene.calls), ScriptedAnswer("x" * length)] * 2
     swarm = AsyncSwarm(ScriptedModel(answers, cut=1).client(), middleware=middleware)
@@ -301,7 +293,7 @@ async def counted(length: int, middleware: list[Any]) -> int:
 
 
 def nothing(handlers: Any) -> Any:
-    """Middleware that does nothing: what any middleware costs is no cost of a guard."""
+    """Middleware that does nothing. The cost of any middleware is no cost of a guard."""
     return handlers
 
 
@@ -311,7 +303,7 @@ def nothing(handlers: Any) -> Any:
     "guard", [pytest.param(name, marks=() if name == "input" else pytest.mark.heavy) for name in PER_RUN]
 )
 async def test_a_guard_costs_a_bounded_number_of_calls(guard: str) -> None:
-    """For each run, and for each chunk, beside another middleware."""
+    """A run and a chunk need a bounded number of calls more than with another middleware."""
     extra: dict[int, int] = {}
     for length in (20, 220):
         plain = await counted(length, [nothing])
@@ -322,6 +314,6 @@ async def test_a_guard_costs_a_bounded_number_of_calls(guard: str) -> None:
 
 @pytest.mark.processes
 def test_importing_aswarm_imports_no_guard() -> None:
-    """A program without guards has none of it in memory."""
+    """A program without guards does not load them."""
     code = "import aswarm, aswarm.middleware, sys; print([name for name in sys.modules if 'guards' in name])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Till:
-    """A function that pays, and one that hands off; `paid` is what it paid."""
+    """A function that pays, and a function that hands off. `paid`: the amounts."""
 
     def __init__(self) -> None:
         self.paid: list[int] = []
@@ -52,14 +52,14 @@ class Till:
         return Agent(functions=[self.pay, self.fetch])
 
     async def run(self, *calls: Any, messages: Any = "Hi", **guards: Any) -> Response:
-        """The response of a run with these calls, under a guard with these checks."""
+        """Return the response of a run with these calls, under a guard with these checks."""
         model = ScriptedModel([list(calls), "Done"] if calls else ["Done"])
         swarm = AsyncSwarm(model.client(), middleware=[guard_tool(**guards)])
         return await swarm.run(self.agent, messages, **{"resume": True} if not calls else {})
 
 
-def told(response: Response | None, history: Sequence[Any] = ()) -> list[Any]:
-    """What the model is told of the calls, in a valid history."""
+def results(response: Response | None, history: Sequence[Any] = ()) -> list[Any]:
+    """Return the results of the calls, after a check of the history."""
     assert response is not None
     check_history([*history, *response.messages], allow_open=True)
     return [message["content"] for message in response.messages if message["role"] == "tool"]
@@ -79,15 +79,15 @@ PAY = call("pay", call_id="c1", amount="30")
     ],
 )
 async def test_a_verdict_before_a_call(verdict: Any, expected: str, paid: list[int]) -> None:
-    """The function runs only if it is let pass; the history keeps the arguments that the model sent."""
+    """The function runs only if the check lets it; the history keeps the arguments of the model."""
     till = Till()
     response = await till.run(PAY, before=lambda checked: verdict)
-    assert (told(response), till.paid, response.text) == ([expected], paid, "Done")
+    assert (results(response), till.paid, response.text) == ([expected], paid, "Done")
     assert json.loads(response.messages[0]["tool_calls"][0]["function"]["arguments"]) == {"amount": "30"}
 
 
 async def test_a_check_sees_the_arguments_that_the_function_gets() -> None:
-    """Validated and converted: a check of a number is not passed by a text. So are the agent, the context and the call."""
+    """The arguments are validated and converted. A check also sees the agent, the context and the call."""
     till, seen = Till(), list[CheckedCall]()
     await till.run(PAY, before=seen.append)
     [checked] = seen
@@ -97,25 +97,25 @@ async def test_a_check_sees_the_arguments_that_the_function_gets() -> None:
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", '{"amount": "much"}', "{}"])
 async def test_a_call_that_cannot_be_read_does_not_pass(arguments: str) -> None:
-    """No check can judge it, and the model is told what is wrong with it."""
+    """The model gets the error of the arguments, and no check is called."""
     till, seen = Till(), list[CheckedCall]()
     response = await till.run(call("pay", arguments), before=seen.append)
-    assert told(response)[0].startswith("Error: ")
+    assert results(response)[0].startswith("Error: ")
     assert (seen, till.paid) == ([], [])
 
 
 async def test_a_function_that_is_not_there_is_judged_too() -> None:
-    """Other middleware may answer it."""
+    """An unknown function is judged, because other middleware may answer its call."""
     seen: list[CheckedCall] = []
     response = await Till().run(call("shell", x=1), before=seen.append)
     assert seen[0].arguments == {"x": 1}
-    assert "Tool shell not found" in told(response)[0]
+    assert "Tool shell not found" in results(response)[0]
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
 @pytest.mark.parametrize("failure", [Halt("enough"), ValueError("boom")])
 async def test_the_run_may_end_at_a_call(place: str, failure: Any) -> None:
-    """`Halt`, or a check that fails: the call has an answer, so that it is not resumed by mistake; the calls after it are open."""
+    """After a `Halt` or a failed check, the call has an answer, so that it is not resumed by mistake; the next calls are open."""
     till = Till()
 
     def check(checked: Any) -> Any:
@@ -128,7 +128,9 @@ async def test_the_run_may_end_at_a_call(place: str, failure: Any) -> None:
     reason = "enough" if isinstance(failure, Halt) else "the check failed"
     assert caught.value.reason == reason
     assert isinstance(failure, Halt) or str(caught.value).endswith("the check failed: ValueError: boom")
-    assert told(caught.value.response)[0] == f"{'not run' if place == 'before' else 'the result is withheld'}: {reason}"
+    assert (
+        results(caught.value.response)[0] == f"{'not run' if place == 'before' else 'the result is withheld'}: {reason}"
+    )
     assert till.paid == ([] if place == "before" else [30])
     assert caught.value.response is not None
     assert caught.value.response.unknown_calls == []
@@ -136,8 +138,8 @@ async def test_the_run_may_end_at_a_call(place: str, failure: Any) -> None:
 
 
 @pytest.mark.parametrize("raises", [True, False])
-async def test_a_person_may_have_to_decide(raises: bool) -> None:
-    """`Hold`, returned or raised: the run waits. Once the user has let the call run, it passes the same check."""
+async def test_the_user_may_have_to_decide(raises: bool) -> None:
+    """The run waits after a `Hold`, returned or raised. If the user approves the call, it passes the same check."""
     till = Till()
 
     def check(checked: CheckedCall) -> Hold:
@@ -150,14 +152,14 @@ async def test_a_person_may_have_to_decide(raises: bool) -> None:
     assert [(each.reason, each.data) for each in asked.waiting] == [("Really?", {"amount": 30})]
     history = [{"role": "user", "content": "Hi"}, *asked.messages]
     response = await till.run(messages=history, before=check, may_wait=True)
-    assert (told(response, history), till.paid) == (["paid 30"], [30])
+    assert (results(response, history), till.paid) == (["paid 30"], [30])
 
 
-# --- what a person approves -------------------------------------------------------------------------------------------
+# --- approvals -----------------------------------------------------------------------------------------------------
 
 
 class Approvals:
-    """A function that needs an approval, unless `approve` is False, under guards. `history`: so far, `paid`: what it paid."""
+    """A function that needs an approval, unless `approve` is False, under guards. `history`: all messages. `paid`: the amounts."""
 
     def __init__(self, *guards: Any, approve: bool = True, answer: Any = None) -> None:
         self.paid: list[Any] = []
@@ -174,7 +176,7 @@ class Approvals:
         self.agent = Agent(functions=[pay])
 
     async def run(self, **options: Any) -> Response:
-        """Go on; the history is stored as JSON between two runs."""
+        """Continue the conversation. The history is stored as JSON between two runs."""
         response = await self.swarm.run(self.agent, self.history, **options)
         self.history = json.loads(json.dumps([*self.history, *response.messages]))
         assert waiting(self.history) == response.waiting
@@ -182,12 +184,12 @@ class Approvals:
 
     @property
     def asked(self) -> list[Any]:
-        """The arguments that a person sees."""
+        """Return the arguments that the user sees."""
         return [json.loads(each.arguments) for each in waiting(self.history)]
 
 
 def at_most(limit: int) -> Middleware:
-    """A guard that pays no more."""
+    """Return a guard that lowers the amount to a limit."""
     return guard_tool(lambda checked: Replace({"amount": min(limit, checked.arguments["amount"])}))
 
 
@@ -195,8 +197,8 @@ def at_most(limit: int) -> Middleware:
     "decision", [True, {"c1": True}, {"c1": Approve(expected={"amount": 20})}, {"c1": Approve({"amount": 20})}]
 )
 @pytest.mark.parametrize("order", ["one guard", "two guards", "held by a guard"])
-async def test_a_person_sees_the_arguments_that_run(order: str, decision: Any) -> None:
-    """Those of the guard, in the response, in the history and in the event; the model reads what it has sent."""
+async def test_the_user_sees_the_arguments_that_run(order: str, decision: Any) -> None:
+    """The response, the history and the event have the arguments of the guard; the model reads its own arguments."""
     guards = {
         "one guard": [at_most(20)],
         "two guards": [at_most(50), at_most(20)],
@@ -215,10 +217,9 @@ async def test_a_person_sees_the_arguments_that_run(order: str, decision: Any) -
 
 @pytest.mark.parametrize("approve", [True, False])
 async def test_arguments_that_a_guard_replaces_after_the_decision_are_asked_again(approve: bool) -> None:
-    """A person has changed them, and the guard does not let them pass."""
-    case = Approvals(
-        at_most(20), *([] if approve else [guard_tool(lambda checked: Hold("Really?"), may_wait=True)]), approve=approve
-    )
+    """The user has changed the arguments, and the guard does not let them pass."""
+    holds = [] if approve else [guard_tool(lambda checked: Hold("Really?"), may_wait=True)]
+    case = Approvals(at_most(20), *holds, approve=approve)
     await case.run()
     response = await case.run(resume={"c1": Approve({"amount": 300})})
     assert (response.stop, case.paid, case.asked) == ("waiting", [], [{"amount": 20}])
@@ -230,8 +231,8 @@ async def test_arguments_that_a_guard_replaces_after_the_decision_are_asked_agai
     assert response.messages[0]["content"] == '(run with arguments changed by the user: {"amount": 20})\npaid 20'
 
 
-async def test_a_guard_that_decides_anew_each_time_is_asked_about_each_time() -> None:
-    """Whatever a person approves is what runs, or nothing."""
+async def test_a_guard_that_changes_its_decision_asks_again() -> None:
+    """A call runs only with arguments that the user has approved."""
     limits = iter([400, 300, 200, 200])
     case = Approvals(guard_tool(lambda checked: Replace({"amount": next(limits)})))
     await case.run()
@@ -242,7 +243,7 @@ async def test_a_guard_that_decides_anew_each_time_is_asked_about_each_time() ->
 
 
 async def test_a_replacement_that_is_not_idempotent_is_made_once() -> None:
-    """The guard gets the arguments of the model each time."""
+    """The guard always gets the arguments of the model."""
     case = Approvals(guard_tool(lambda checked: Replace({"amount": checked.arguments["amount"] // 2})))
     await case.run()
     await case.run(resume={"c1": True})
@@ -250,7 +251,7 @@ async def test_a_replacement_that_is_not_idempotent_is_made_once() -> None:
 
 
 async def test_a_guard_that_lets_pass_after_the_approval() -> None:
-    """The person has approved something else."""
+    """If the guard lets other arguments run than the approved arguments, the user is asked again."""
     case = Approvals(guard_tool(lambda checked: None if checked.is_approved else Replace({"amount": 20})))
     await case.run()
     await case.run(resume={"c1": True})
@@ -260,7 +261,7 @@ async def test_a_guard_that_lets_pass_after_the_approval() -> None:
 
 
 async def test_a_call_that_no_guard_had_seen_before_its_approval() -> None:
-    """It waited behind another one."""
+    """A call that waited behind another call is judged after its approval, and may wait again."""
     answer = [call("pay", call_id="c1", amount=1), call("pay", call_id="c2", amount=500)]
     case = Approvals(at_most(20), answer=answer)
     case.agent = case.agent.model_copy(update={"parallel_tool_calls": False})
@@ -274,7 +275,7 @@ async def test_a_call_that_no_guard_had_seen_before_its_approval() -> None:
 
 
 async def test_a_call_that_nobody_was_asked_about_is_replaced_without_a_question() -> None:
-    """`resume=True` runs what an earlier run has left open."""
+    """Calls that `resume=True` runs are judged too, before the first request of the run."""
     case = Approvals(at_most(20), approve=False)
     case.history.append(ScriptedAnswer(calls=[call("pay", call_id="c1", amount=500)]).message)
     case.model = ScriptedModel(["Done"])
@@ -284,7 +285,7 @@ async def test_a_call_that_nobody_was_asked_about_is_replaced_without_a_question
 
 
 async def test_other_middleware_may_add_arguments_that_nobody_sees() -> None:
-    """Such as a token: it is no replacement of a guard."""
+    """An argument that middleware adds, such as a token, is no replacement of a guard."""
 
     def with_token(handlers: Handlers) -> Handlers:
         async def call_tool(call: Any, context: Any, started: Any) -> Any:
@@ -300,17 +301,6 @@ async def test_other_middleware_may_add_arguments_that_nobody_sees() -> None:
     assert case.paid == [(20, "t")]
 
 
-async def test_calls_that_are_resumed_are_judged() -> None:
-    """Also if they run before the first request of the run."""
-    till = Till()
-    history = [
-        {"role": "user", "content": "Hi"},
-        ScriptedAnswer(calls=[PAY]).message,
-    ]
-    response = await till.run(messages=history, before=lambda checked: Block("no"))
-    assert (told(response, history), till.paid) == (["not run: no"], [])
-
-
 @pytest.mark.parametrize(
     ("verdict", "expected"),
     [
@@ -322,9 +312,9 @@ async def test_calls_that_are_resumed_are_judged() -> None:
     ],
 )
 async def test_a_verdict_after_a_call(verdict: Any, expected: Any) -> None:
-    """The model reads what the check says. A blocked result hands nothing over and changes nothing."""
+    """The model reads the text of the check. A blocked result does not hand off and changes nothing."""
     response = await Till().run(call("fetch"), after=lambda checked: verdict)
-    [content] = told(response)
+    [content] = results(response)
     assert content == expected
     is_blocked = isinstance(verdict, Block)
     assert response.agent is not None
@@ -332,8 +322,8 @@ async def test_a_verdict_after_a_call(verdict: Any, expected: Any) -> None:
     assert response.context_variables == ({} if is_blocked else {"seen": True})
 
 
-async def test_what_a_check_of_a_result_sees() -> None:
-    """The content, its text, the error, and the call; also where images are in it."""
+async def test_a_check_sees_the_result_and_its_call() -> None:
+    """A check sees the content, its text, the error and the call. The content may have images."""
     seen: list[CheckedResult] = []
 
     async def photo() -> list[Any]:
@@ -354,16 +344,16 @@ async def test_what_a_check_of_a_result_sees() -> None:
 
 
 async def test_a_handoff_is_a_call() -> None:
-    """`Block` before it keeps the agent."""
+    """A `Block` before a handoff keeps the agent."""
     other = Agent(name="Other")
     model = ScriptedModel([call("transfer_to_other"), "Done"])
     swarm = AsyncSwarm(model.client(), middleware=[guard_tool(lambda checked: Block("stay here"))])
     response = await swarm.run(Agent(functions=[other]), "Hi")
-    assert (told(response), response.agent and response.agent.name) == (["not run: stay here"], "Agent")
+    assert (results(response), response.agent and response.agent.name) == (["not run: stay here"], "Agent")
 
 
 async def test_both_checks_of_one_guard() -> None:
-    """`before`, then the function, then `after`. A call that `before` has answered has no result to judge."""
+    """The order is `before`, the function, `after`. A call that `before` has answered has no result to judge."""
     till, log = Till(), list[str]()
 
     def before(checked: CheckedCall) -> Block | None:
@@ -379,47 +369,15 @@ async def test_both_checks_of_one_guard() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_result_that_is_withheld_is_not_shown(way: str) -> None:
-    """In the events of the call neither."""
+    """No event and no message has a withheld result."""
     scene = Scene()
     response = await scene.run(guard_tool(after=scene.check(Block("private"))), way=way)
     assert scene.worked == 1
     assert "worked" not in str(scene.seen) + str(response.messages)
 
 
-@pytest.mark.parametrize(
-    ("place", "verdict"),
-    [
-        *(("before", each) for each in (True, Replace("x"), Replace({"x": object()}))),
-        *(("after", each) for each in (True, Hold("x"), Replace(3), Replace({"x": 1}))),
-    ],
-)
-async def test_a_value_that_is_not_a_verdict_there_ends_the_run(place: str, verdict: Any) -> None:
-    """A result cannot wait for a decision: its function has run."""
-    till = Till()
-    with pytest.raises(ConfigurationError, match="to let pass"):
-        await till.run(PAY, **{place: lambda checked: verdict})
-    assert till.paid == ([] if place == "before" else [30])
-
-
-async def test_a_guard_without_a_check_is_a_mistake() -> None:
-    """Found when it is made."""
-    with pytest.raises(ConfigurationError, match="needs a check"):
-        guard_tool()
-
-
-async def test_a_check_that_fails_may_let_pass() -> None:
-    """With on_error="pass", before and after."""
-    till = Till()
-
-    def check(checked: Any) -> None:
-        raise ValueError("boom")
-
-    response = await till.run(PAY, before=check, after=check, on_error="pass")
-    assert told(response) == ["paid 30"]
-
-
 async def test_a_check_knows_its_call() -> None:
-    """`current_call()` works in it; an approval of the tool itself is asked after the guard."""
+    """`current_call()` works in a check; the tool asks for its own approval after the guard."""
     ids: list[str] = []
 
     @tool(approve=True)
@@ -435,7 +393,7 @@ async def test_a_check_knows_its_call() -> None:
 
 
 async def test_other_calls_of_the_turn_run_beside_a_check() -> None:
-    """Each call has its own task: a check that takes long holds up its own call only."""
+    """A check that takes long delays only its own call."""
     scene = Scene(calls=(call("work", call_id="slow"), call("work", call_id="fast")))
 
     async def check(checked: CheckedCall) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,6 @@ import anyio.lowlevel
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
 from aswarm.guards import guard_answer, guard_input, guard_tool
 from aswarm.testing import ScriptedAnswer, call
-from aswarm.testing._scripted_model import chunks, completion
 
 WAYS = ["run", "run(stream=True)", "stream", "stream(deltas=False)"]
 
@@ -23,6 +22,22 @@ async def steps(count: float) -> None:
         await anyio.sleep_forever()
     for _ in range(int(count)):
         await anyio.lowlevel.checkpoint()
+
+
+def chunk_of(key: str, value: Mapping[str, Any], answer: ScriptedAnswer | None = None) -> dict[str, Any]:
+    """Return a chunk, or a whole completion with the usage of its answer."""
+    end: dict[str, Any] = {} if answer is None else {"finish_reason": answer.finish}
+    return {"choices": [{"index": 0, key: value, **end}], **({} if answer is None else {"usage": answer.usage})}
+
+
+def chunks(answer: ScriptedAnswer) -> Iterator[dict[str, Any]]:
+    """Yield an answer in pieces: its text, then its calls."""
+    text, calls = answer.text or "", answer.message.get("tool_calls", ())
+    for at in range(0, len(text), 4):
+        yield chunk_of("delta", {"content": text[at : at + 4]})
+    for index, each in enumerate(calls):
+        yield chunk_of("delta", {"tool_calls": [{"index": index, **each}]})
+    yield chunk_of("delta", {}, answer)
 
 
 @dataclass
@@ -48,15 +63,12 @@ class Scene:
         self.asked.append(request.body)
         self.log.append("asked")
         is_answered = any(message["role"] == "tool" for message in request.body["messages"])
-        answer = (
-            ScriptedAnswer("It is done.")
-            if is_answered or not self.calls
-            else ScriptedAnswer(self.text, calls=self.calls)
-        )
+        calls = () if is_answered else self.calls
+        answer = ScriptedAnswer(self.text if calls else "It is done.", calls)
         self.open_streams += 1
         try:
             await steps(self.before)
-            for chunk in chunks(answer, 4) if request.stream else [completion(answer)]:
+            for chunk in chunks(answer) if request.stream else [chunk_of("message", answer.message, answer)]:
                 yield chunk
                 if self.fails is not None:
                     raise self.fails
@@ -106,11 +118,11 @@ class Scene:
         return run.response
 
 
-GUARDS: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
+GUARDS: dict[str, Callable[..., Any]] = {
     "input": guard_input,
-    "input, every turn": lambda check: guard_input(check, every="turn"),
-    "input, not parallel": lambda check: guard_input(check, parallel=False),
-    "before a call": lambda check: guard_tool(before=check),
-    "after a call": lambda check: guard_tool(after=check),
+    "input, every turn": lambda check, **more: guard_input(check, every="turn", **more),
+    "input, not parallel": lambda check, **more: guard_input(check, parallel=False, **more),
+    "before a call": lambda check, **more: guard_tool(before=check, **more),
+    "after a call": lambda check, **more: guard_tool(after=check, **more),
     "answer": guard_answer,
 }
