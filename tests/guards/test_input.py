@@ -152,7 +152,7 @@ async def test_a_block_in_a_later_turn_keeps_the_turns_before_it() -> None:
 @EVERY_WAY
 @PARALLEL
 async def test_a_text_in_place_of_the_answer(way: str, parallel: bool) -> None:
-    """With a `Say`, nothing of the model's answer is shown or kept."""
+    """The text of the check replaces the answer of the model in the events and in the response."""
     scene = Scene()
     response = await scene.run(guard_input(scene.check(Say("Ask me about trains.")), parallel=parallel), way=way)
     assert (response.text, response.stop, len(response.messages)) == ("Ask me about trains.", "answer", 1)

@@ -3,8 +3,9 @@
     python -m tests.serve.service_kills KILLS SEED [CHAOS ...]
 
 Each process is started by uvicorn on the same SQLite file. The functions append lines to files, which outlive the process. A
-reader of the run counts events, and the process is killed after so many. In the next process the run must be closed, its log
-must continue where the reader was, without a double, the log folded must be the end of the history that the conversation has, and the history must agree with what the functions did.
+reader of the run counts events, and the process is killed after so many. In the next process the run must be closed. Its log
+must continue after the last entry of the reader. The messages of the log must be the end of the history, and the history must
+agree with the files of the functions.
 
 CHAOS: what happens during the run too. "suspend" (the process is stopped with SIGSTOP for longer than any lease, beside a second
 process on the file), "two" (a second process, which shares the runs), "locked" (another program holds the lock of the file),
@@ -29,7 +30,6 @@ import anyio
 import httpx
 
 from aswarm import Agent, AsyncSwarm, Result
-from aswarm._record.log import ATTEMPT_NUMBERS
 from aswarm.runs import Entry, fold, show_everything
 from aswarm.serve import Service, bearer, create_app
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call, check_history
@@ -40,6 +40,7 @@ from tests.support.serve.service_process import ServiceProcess, service_process
 UNKNOWN = "cancelled; its outcome is unknown"
 INTERRUPTED = "not run: interrupted"
 TURNS = 3  # with calls; one more answers
+ATTEMPT_NUMBERS = 1_000_000  # the numbers of a later attempt start at a multiple
 Json = dict[str, Any]
 
 
@@ -109,7 +110,7 @@ def follows(number: int, before: int) -> bool:
 
 
 def check(it: ServiceProcess, folder: Path, run: str, seen: list[Json]) -> str:
-    """What is there after a kill; how the run has ended."""
+    """Check the log and the conversation after a kill. Returns the status of the run."""
     state = it.ended(run)
     if state["status"] == "stopped":
         assert state["reason"] == "process_died", state
@@ -117,7 +118,7 @@ def check(it: ServiceProcess, folder: Path, run: str, seen: list[Json]) -> str:
     rest = read(it, run, seen[-1]["seq"]) if seen else whole
     numbers = [(entry.get("first", entry["seq"]), entry["seq"]) for entry in [*seen, *rest]]
     assert numbers[0][0] == 0, numbers
-    # A reader may have seen what the file has not, so the entry that closes the run has a number above all of that.
+    # A reader may have seen entries that are not in the file, so the last entry has a number above all of them.
     live = numbers[:-1] if state["status"] == "stopped" else numbers
     assert all(follows(after[0], before[1]) for before, after in pairwise(live)), numbers
     assert numbers[-1][0] > live[-1][1] or live is numbers, numbers
@@ -142,7 +143,7 @@ def check(it: ServiceProcess, folder: Path, run: str, seen: list[Json]) -> str:
 
 
 def check_log(folded: list[Json], history: list[Json]) -> None:
-    """The log of the last run says what its conversation has, also after a kill."""
+    """Check that the log of the last run and its conversation have the same messages."""
     start = max(at for at, message in enumerate(history) if message["role"] == "user")
     kept = [(message["role"], message["content"]) for message in history[start:]]
     told = [(message["role"], message["content"]) for message in folded]
@@ -179,7 +180,7 @@ def disturb(kinds: Sequence[str], it: ServiceProcess, store: Path, rng: random.R
 
 
 def main(kills: int, seed: int, *kinds: str) -> None:
-    """Kill so many processes; the last one ends a run."""
+    """Kill so many processes; the last process finishes a run."""
     rng = random.Random(seed)
     counts: dict[str, int] = {}
     kinds = CHAOS if kinds == ("all",) else kinds

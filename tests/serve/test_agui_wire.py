@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from aswarm._record.entries import Entry
+from aswarm.runs import Entry
 from aswarm.serve.wires.agui.encoder import AGUIWire
 from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
-from tests.support.runs.run_logs import Scene, closed, logged_now
-from tests.support.serve.wire_checks import data_of
+from tests.support.runs.run_logs import closed
+from tests.support.serve.wire_checks import data_of, log_of
 
 Json = dict[str, Any]
 
@@ -25,12 +25,8 @@ def brief(event: Json) -> str:
     return " ".join([event["type"], *(str(event[key]) for key in keys if key in event)])
 
 
-def log_of(*script: Any, **options: Any) -> list[Entry]:
-    return logged_now(Scene(script, cut=None, **options)).logs[-1]
-
-
-def test_a_run_with_a_call_and_a_handoff_is_told_event_by_event() -> None:
-    """Reasoning, text, call, its result, the handoff as a CUSTOM event, and the next agent's answer."""
+def test_a_run_with_a_call_and_a_handoff_has_these_events() -> None:
+    """The events have reasoning, text, a call, its result, the handoff as CUSTOM, and the answer of the next agent."""
     thinking = Scripted("I look.", [call("look", call_id="c1", n=1)], {"reasoning_content": "Hm."})
     log = log_of(thinking, call("transfer_to_b", call_id="c1"), "Done.")
     found = events(log)
@@ -69,13 +65,8 @@ def test_a_run_with_a_call_and_a_handoff_is_told_event_by_event() -> None:
         "STEP_FINISHED B 3",
         "RUN_FINISHED",
     ]
-    assert found[0] | {"timestamp": 0} == {
-        "type": "RUN_STARTED",
-        "threadId": "chat",
-        "runId": "run0",
-        "protocolVersion": "1.0",
-        "timestamp": 0,
-    }
+    ids = {"threadId": "chat", "runId": "run0"}
+    assert found[0] | {"timestamp": 0} == {"type": "RUN_STARTED", **ids, "protocolVersion": "1.0", "timestamp": 0}
     assert found[-1]["result"] == {"stop": "answer"}
     assert found[-1]["outcome"] == {"type": "success"}
     assert found[-1]["usage"] == [{"inputTokens": 30, "outputTokens": 15, "totalTokens": 45}]
@@ -83,8 +74,8 @@ def test_a_run_with_a_call_and_a_handoff_is_told_event_by_event() -> None:
     assert handoff["value"] == {"source": "A", "target": "B"}
 
 
-def test_a_failed_call_says_so_and_progress_is_custom() -> None:
-    """`metadata.error` tells a client that the content is an error."""
+def test_a_failed_call_is_marked_and_progress_is_custom() -> None:
+    """`metadata.error` marks the content as an error."""
     found = events(log_of([call("fail", call_id="c1", n=1), call("report", call_id="c2", n=2)], "Done."))
     (failed, done) = [event for event in found if event["type"] == "TOOL_CALL_RESULT"]
     assert (failed["content"], failed["metadata"]) == ("no 1", {"error": True})
@@ -94,7 +85,7 @@ def test_a_failed_call_says_so_and_progress_is_custom() -> None:
 
 
 def test_a_change_of_the_context_is_a_patch() -> None:
-    """Keys are escaped as RFC 6901 says."""
+    """Keys are escaped according to RFC 6901."""
     log = log_of("Done.")
     change = {"agent": "A", "changes": {"a/b~c": 1}, "removed": ["kept"], "by": []}
     (event,) = AGUIWire().events(Entry(9, 0, "ContextChanged", change))
@@ -113,13 +104,8 @@ def test_an_approval_and_a_question_are_interrupts() -> None:
     del approval["responseSchema"]
     assert approval == {"id": "run0/c1", "reason": "tool_call", "message": "needs approval", "toolCallId": "c1"}
     (question,) = events(log_of(call("question", call_id="c3", n=3)))[-1]["outcome"]["interrupts"]
-    assert question == {
-        "id": "run0/c3",
-        "reason": "input_required",
-        "message": "Which one?",
-        "toolCallId": "c3",
-        "metadata": {"data": {"n": 3}},
-    }
+    expected = {"id": "run0/c3", "reason": "input_required", "message": "Which one?", "toolCallId": "c3"}
+    assert question == {**expected, "metadata": {"data": {"n": 3}}}
 
 
 def test_calls_of_the_client_are_pending_for_clients_that_know_them() -> None:
@@ -144,7 +130,7 @@ def test_a_resumed_run_answers_calls_of_the_run_before() -> None:
 
 
 def test_a_run_that_was_stopped_is_cancelled() -> None:
-    """Not success, except for clients that do not know the word; the reason is in the result."""
+    """A stopped run is a success only for clients that do not know "cancelled"; the reason is in the result."""
     log = closed(log_of("Done.")[:3], "RunStopped")
     last = events(log)[-1]
     assert (last["outcome"], last["result"]) == ({"type": "cancelled"}, {"stop": "cancelled", "reason": "cancelled"})
@@ -154,16 +140,12 @@ def test_a_run_that_was_stopped_is_cancelled() -> None:
 def test_an_error_is_a_run_error_with_its_public_text() -> None:
     """The code is the name of the class."""
     last = events(log_of(Failure(500, "the database password is 1234")))[-1]
-    assert last | {"timestamp": 0} == {
-        "type": "RUN_ERROR",
-        "message": "The run ended with an error.",
-        "code": "CompletionError",
-        "timestamp": 0,
-    }
+    error = {"message": "The run ended with an error.", "code": "CompletionError"}
+    assert last | {"timestamp": 0} == {"type": "RUN_ERROR", **error, "timestamp": 0}
 
 
 def test_the_ids_of_the_client_win() -> None:
-    """A client finds its own thread and run in the stream; ids of messages stay those of the log."""
+    """A client finds its own thread and run in the stream; the ids of messages come from the log."""
     found = events(log_of("Done."), thread_id="t", run_id="r")
     assert [(event["threadId"], event["runId"]) for event in (found[0], found[-1])] == [("t", "r")] * 2
     assert found[3]["messageId"] == "run0-a1"
@@ -174,15 +156,15 @@ def test_an_id_that_cannot_be_encoded_does_not_end_the_stream() -> None:
     assert events(log_of("Done."), thread_id="t\ud800")[0]["threadId"] == "t?"
 
 
-def test_a_refusal_is_text_that_says_so() -> None:
-    """`metadata.refusal` marks it."""
+def test_a_refusal_is_marked_text() -> None:
+    """`metadata.refusal` marks the text of a refusal."""
     found = events(log_of(Scripted(None, extra={"refusal": "I will not."})))
     (content,) = [event for event in found if event["type"] == "TEXT_MESSAGE_CONTENT"]
     assert (content["delta"], content["metadata"]) == ("I will not.", {"refusal": True})
     assert AGUIWire().events(Entry(0, 0, "RequestSent", {})) == []
 
 
-def test_reasoning_may_begin_again_in_a_turn() -> None:
+def test_a_turn_may_have_two_reasonings() -> None:
     """The second reasoning of a turn has an id of its own."""
     wire = AGUIWire()
     wire.events(log_of("Done.")[0])
@@ -192,7 +174,7 @@ def test_reasoning_may_begin_again_in_a_turn() -> None:
 
 
 def test_a_name_in_pieces_is_whole_before_the_call_is_announced() -> None:
-    """The call begins with its arguments, or with the end of the completion."""
+    """The call starts with its arguments, or with the end of the completion."""
     wire = AGUIWire()
     wire.events(log_of("Done.")[0])
     pieces = [("c1", "lo", None), (None, "ok", None), (None, None, '{"n"'), (None, None, ": 1}"), (None, None, "")]
@@ -230,7 +212,7 @@ STARTED = ("ToolCallStarted", {"index": 0, "id": "c0", "name": "f"})
 
 
 def test_a_call_that_is_closed_by_a_handoff() -> None:
-    """Readers are told what the history says: whether a function has started in the call, or inside of it."""
+    """Readers get the result of the history, which depends on whether a function has started in the call, or inside of it."""
     waits = ("CallWaiting", {"index": 0, "id": "c0", "name": "f", "reason": "?", "data": None})
     withdrawn = ("ToolCallWithdrawn", {"index": 0, "id": "c0", "name": "f"})
     unknown = "cancelled; its outcome is unknown"
@@ -242,7 +224,7 @@ def test_a_call_that_is_closed_by_a_handoff() -> None:
 
 
 def test_a_run_that_died_before_its_first_entry() -> None:
-    """RUN_STARTED comes first all the same: a client takes no other first event."""
+    """RUN_STARTED still comes first, because a client takes no other first event."""
     stopped = Entry(0, 0, "RunStopped", {"reason": "died", "message": "its process died"})
     found = events([stopped], thread_id="t", run_id="r")
     assert [event["type"] for event in found] == ["RUN_STARTED", "RUN_FINISHED"]

@@ -56,10 +56,7 @@ def test_a_deletion_and_a_start_never_both_win(tmp_path: Path, store: str) -> No
     A message that arrives after the deletion starts a new conversation.
     """
     place: Any = store.format(folder=tmp_path) if "://" in store else tmp_path / store
-    with (
-        service_process(place, module="shared_process") as one,
-        service_process(place, module="shared_process") as two,
-    ):
+    with service_process(place, module="shared_process") as one, service_process(place, module="shared_process") as two:
         outcomes = Counter(race(tmp_path, number, (one, two)[number % 2], one) for number in range(24))
     assert sum(outcomes.values()) == 24
 
@@ -94,7 +91,7 @@ def race(folder: Path, number: int, starter: ServiceProcess, deleter: ServicePro
 
 @pytest.mark.asyncio
 async def test_a_fork_of_a_conversation_that_is_just_deleted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 404: the conversation existed when the fork looked for it."""
+    """The fork is 404 if the conversation is deleted after the fork has found it."""
     async with served(["Hello."]) as it:
         await it.ended(await it.say())
         store, fork = it.service.runs.store, it.service.runs.store.fork
@@ -110,7 +107,7 @@ async def test_a_fork_of_a_conversation_that_is_just_deleted_is_refused(monkeypa
 
 @pytest.mark.asyncio
 async def test_deletions_have_their_statuses(workshop: Workshop) -> None:
-    """204, 404 for an unknown conversation, 409 while a run is active."""
+    """A deletion is 204, 404 for an unknown conversation, and 409 while a run is active."""
     async with served(["Hello.", call("slow")], workshop, drain_seconds=0) as it:
         await it.ended(await it.say())
         run = await it.say(conversation="d")
@@ -120,14 +117,9 @@ async def test_deletions_have_their_statuses(workshop: Workshop) -> None:
         assert (await it.state(run))["status"] == "running"
 
 
-@pytest.fixture
-def workshop() -> Workshop:
-    return Workshop()
-
-
 @pytest.mark.asyncio
 async def test_a_reader_of_a_deleted_run_gets_an_event(caplog: pytest.LogCaptureFixture) -> None:
-    """The stream ends with it, and the server logs no error."""
+    """The stream ends with a RunFailed, and the server logs no error."""
     async with served([ScriptedAnswer("word " * 2_000)], cut=1) as it:
         run = await it.say()
         await it.ended(run)

@@ -1,4 +1,4 @@
-"""Clients that go: what the service notices, on servers that say so in different ways, and what it does to the run."""
+"""Clients that disconnect, on servers that report it in different ways, and the effect on the run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import socket
 import struct
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -20,21 +20,34 @@ from aswarm.conversations import Conversation, SQLiteStore
 from aswarm.serve import NativeWire, VercelWire, frames, respond, stream_response
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.runs.kept_runs import Workshop
-from tests.support.serve.served import client, listening, served, service
+from tests.support.serve.served import client, listening, message_on, served, service
 
 pytestmark = pytest.mark.asyncio
 
 WIRES = ["agui", "vercel", "openai"]
+GET = {"type": "http", "method": "GET"}
+REQUEST = Request({**GET, "path": "/", "headers": [], "query_string": b""})
 CHAT = {"model": "Boss", "messages": [{"role": "user", "content": "Hi!"}]}
 
 
-@pytest.fixture
-def workshop() -> Workshop:
-    return Workshop()
+async def silence() -> Any:
+    """A client that neither sends nor disconnects."""
+    await asyncio.sleep(60)
+
+
+async def ignore(message: Any) -> None:
+    """A client that reads everything."""
+
+
+async def ended_run(browser: httpx.AsyncClient) -> dict[str, Any]:
+    """Wait for the end of the only run."""
+    while (run := await only_run(browser))["status"] == "running":
+        await asyncio.sleep(0.01)
+    return run
 
 
 def of_version(app: Any, version: str | None) -> Any:
-    """The app on a server that says it speaks this version of ASGI."""
+    """Return the app on a server with this version of ASGI."""
 
     async def versioned(scope: Any, receive: Any, send: Any) -> None:
         if version is not None and scope["type"] == "http":
@@ -62,14 +75,13 @@ async def only_run(browser: httpx.AsyncClient) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", [None, "2.4"])
 async def test_a_run_ends_with_its_reader(workshop: Workshop, version: str | None) -> None:
-    """With "cancel", closing the connection during a silent tool stops the run, whatever version of ASGI the server says."""
+    """With "cancel", a client that disconnects during a silent tool stops the run, on any version of ASGI."""
     made = service([call("slow")], workshop)
     async with listening(of_version(made, version)) as url, client(url, "token-of-ann") as ann:
         body = {"text": "Hi!", "on_disconnect": "cancel"}
         headers = {"accept": "text/event-stream"}
         await leave_in_the_middle(ann, "POST", "/conversations/c/runs", workshop, json=body, headers=headers)
-        while (run := await only_run(ann))["status"] == "running":
-            await asyncio.sleep(0.01)
+        run = await ended_run(ann)
         assert (run["status"], run["reason"]) == ("stopped", "no_reader")
 
 
@@ -80,30 +92,26 @@ async def test_a_stream_of_chat_completions_ends_with_its_client(workshop: Works
     async with listening(of_version(made, version)) as url, client(url, "token-of-ann") as ann:
         body = {**CHAT, "stream": True}
         await leave_in_the_middle(ann, "POST", "/v1/chat/completions", workshop, json=body)
-        while (run := await only_run(ann))["status"] == "running":
-            await asyncio.sleep(0.01)
-        assert run["reason"] == "no_reader"
+        assert (await ended_run(ann))["reason"] == "no_reader"
         named = {"x-conversation-id": "c"}
         await leave_in_the_middle(ann, "POST", "/v1/chat/completions", workshop, json=body, headers=named)
         await asyncio.sleep(0.1)
         assert [run["status"] for run in (await ann.get("/runs?conversation=c")).json()["runs"]] == ["running"]
 
 
-async def test_a_whole_answer_is_not_made_for_a_client_that_has_gone(workshop: Workshop) -> None:
-    """A request without a stream that is given up stops its run too."""
+async def test_a_whole_answer_is_not_made_without_its_client(workshop: Workshop) -> None:
+    """A client that cancels a request without a stream stops its run too."""
     async with served([call("slow")], workshop, wires=WIRES) as it:
         request = asyncio.create_task(it.ann.post("/v1/chat/completions", json=CHAT, timeout=60))
         await workshop.began.wait()
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request
-        while (run := await only_run(it.ann))["status"] == "running":
-            await asyncio.sleep(0.01)
-        assert run["reason"] == "no_reader"
+        assert (await ended_run(it.ann))["reason"] == "no_reader"
 
 
 @pytest.mark.parametrize("reset", [True, False])
-async def test_a_client_that_never_reads_holds_nothing_up(reset: bool) -> None:
+async def test_a_client_that_never_reads_delays_nothing(reset: bool) -> None:
     """Its connection takes no more bytes, and the run goes to its end; a reset of the connection does no harm."""
     text = "word " * 600_000
     async with served([ScriptedAnswer(text)], cut=5_000) as it:
@@ -119,100 +127,67 @@ async def test_a_client_that_never_reads_holds_nothing_up(reset: bool) -> None:
         assert (await it.state(run))["result"]["response"]["text"] == text
 
 
-async def test_a_server_that_raises_at_a_dead_client_is_heard(workshop: Workshop) -> None:
-    """ASGI 2.4: `send` raises OSError. The response ends without an error, and the run is left."""
+async def test_a_server_may_raise_at_a_dead_client(workshop: Workshop) -> None:
+    """With ASGI 2.4 `send` raises OSError. The response ends without an error, and the run has no reader."""
     made = service([ScriptedAnswer("Hello.")], workshop)
     async with made.lifespan():
         run = await made.start("Hi!", conversation="c", user="ann", on_disconnect="cancel")
-        request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})
-        response = respond(run, NativeWire(), request)
+        response = respond(run, NativeWire(), REQUEST)
         sent = []
 
         async def send(message: Any) -> None:
             sent.append(message)
             if len(sent) > 1:
-                raise OSError("the connection is gone")
+                raise OSError("the connection is closed")
 
-        async def receive() -> Any:
-            await asyncio.sleep(60)
-
-        await response({"type": "http", "method": "GET"}, receive, send)
+        await response(GET, silence, send)
         assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("names.txt"), ValueError("names")])
-async def test_an_error_of_show_is_not_a_client_that_has_gone(error: Exception, workshop: Workshop) -> None:
-    """An OSError of the user's function is raised like any other, so that the server logs it."""
-    made = service([ScriptedAnswer("Hello.")], workshop)
+@pytest.mark.parametrize("place", ["show", "wire"])
+async def test_an_error_of_the_program_is_no_client_that_disconnects(place: str, error: Exception) -> None:
+    """An OSError of `show`, or of a wire, is raised like any other exception, so that the server logs it."""
+
+    class Broken(NativeWire):
+        def encode(self, entry: Any) -> list[bytes]:
+            raise error
 
     def show(entry: Any) -> Any:
-        raise error
+        if place == "show":
+            raise error
+        return entry
 
+    made = service([ScriptedAnswer("Hello.")])
     async with made.lifespan():
         run = await made.start("Hi!", conversation="c", user="ann")
-        request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})
-
-        async def send(_: Any) -> None:
-            pass
-
-        async def receive() -> Any:
-            await asyncio.sleep(60)
-
+        wire = Broken() if place == "wire" else NativeWire()
         with pytest.raises(type(error), match="names"):
-            await respond(run, NativeWire(), request, show=show)({"type": "http", "method": "GET"}, receive, send)
+            await respond(run, wire, REQUEST, show=show)(GET, silence, ignore)
 
 
-async def test_a_client_that_has_gone_before_the_head_was_a_reader(workshop: Workshop) -> None:
-    """ASGI 2.4: `send` raises OSError for the head too. A run with "cancel" is stopped, and the response has no error."""
+async def test_a_client_that_disconnects_before_the_head_was_a_reader(workshop: Workshop) -> None:
+    """With ASGI 2.4 `send` raises OSError for the head too. A run with "cancel" is stopped, and the response has no error."""
     made = service([call("slow")], workshop)
     async with made.lifespan():
         run = await made.start("Hi!", conversation="c", user="ann", on_disconnect="cancel")
-        request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})
-
-        async def nothing() -> Any:
-            await asyncio.sleep(60)
 
         async def send(_: Any) -> None:
-            raise OSError("the connection is gone")
+            raise OSError("the connection is closed")
 
-        await respond(run, NativeWire(), request)({"type": "http", "method": "HEAD"}, nothing, send)
+        await respond(run, NativeWire(), REQUEST)({"type": "http", "method": "HEAD"}, silence, send)
         await workshop.began.wait()
         assert (await made.get_run(run.id, user="ann")).record.is_running
-        await respond(run, NativeWire(), request)({"type": "http", "method": "GET"}, nothing, send)
+        await respond(run, NativeWire(), REQUEST)(GET, silence, send)
         async with asyncio.timeout(10):
             assert (await run.last_entry()).fields["reason"] == "no_reader"
-
-
-async def test_a_fault_of_a_wire_is_raised(workshop: Workshop) -> None:
-    """What a wire raises reaches the server as itself."""
-
-    class Broken:
-        media_type = "text/event-stream"
-        headers: ClassVar[dict[str, str]] = {}
-
-        def encode(self, entry: Any) -> list[bytes]:
-            raise ValueError("broken")
-
-    made = service([ScriptedAnswer("Hello.")], workshop)
-    async with made.lifespan():
-        run = await made.start("Hi!", conversation="c", user="ann")
-        request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})
-
-        async def nothing(*_: Any) -> Any:
-            await asyncio.sleep(60)
-
-        async def send(_: Any) -> None:
-            pass
-
-        with pytest.raises(ValueError, match="broken"):
-            await respond(run, Broken(), request)({"type": "http", "method": "GET"}, nothing, send)
 
 
 # --- routes of one's own ----------------------------------------------------------------------------------------------
 
 
 async def test_a_route_of_ones_own_responds_with_a_run() -> None:
-    """`respond`: the stream, the rest after `Last-Event-ID`, 204 with all of it, 400 for no number."""
+    """`respond` sends the stream or the rest after `Last-Event-ID`, 204 after the last entry, and 400 for a wrong number."""
     made = service(["Hello."])
 
     async def say(request: Request) -> Any:
@@ -230,7 +205,7 @@ async def test_a_route_of_ones_own_responds_with_a_run() -> None:
 
 
 async def test_frames_are_bytes_for_any_framework(workshop: Workshop) -> None:
-    """`frames`: those of the whole run, with comments in silence."""
+    """`frames` yields the frames of the whole run, with comments in silence."""
     made = service([call("slow"), "Done."], workshop)
     async with made.lifespan():
         run = await made.start("Hi!", conversation="c", user="ann")
@@ -242,18 +217,10 @@ async def test_frames_are_bytes_for_any_framework(workshop: Workshop) -> None:
         assert b'"RunFinished"' in found[-1]
 
 
-STARTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "native": ("/conversations/c/runs", {"text": "And?"}),
-    "agui": ("/agui/Boss", {"threadId": "c", "runId": "r", "messages": [{"role": "user", "content": "And?"}]}),
-    "vercel": ("/chat/Boss", {"id": "c", "messages": [{"role": "user", "parts": [{"type": "text", "text": "And?"}]}]}),
-    "openai": ("/v1/chat/completions", {"model": "Boss", "messages": [{"role": "user", "content": "And?"}]}),
-}
-
-
-@pytest.mark.parametrize("wire", STARTS)
+@pytest.mark.parametrize("wire", ["native", *WIRES])
 async def test_a_message_that_waits_is_left_with_its_client(workshop: Workshop, wire: str) -> None:
-    """The client goes before its run has begun, and was told of none: when the run before it has ended, none follows."""
-    place, body = STARTS[wire]
+    """If the client disconnects before its run starts, no run follows the active run."""
+    place, body = message_on(wire, "And?")
     made = service([call("slow"), "Done.", "Later."], workshop, wires=WIRES, while_running="wait")
     async with listening(made) as url, client(url, "token-of-ann") as ann:
         headers = {"x-conversation-id": "c"}
@@ -261,7 +228,7 @@ async def test_a_message_that_waits_is_left_with_its_client(workshop: Workshop, 
         await workshop.began.wait()
         waiting = asyncio.create_task(ann.post(place, json=body, headers=headers))
         waits: Any = made.runs
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not waits._waiting["ann"]:
                 await asyncio.sleep(0.01)
             waiting.cancel()
@@ -288,7 +255,7 @@ def bound_app(script: Any, workshop: Workshop, kept: list[Response]) -> Starlett
 
 
 async def test_a_run_without_a_service_is_bound_to_its_request(workshop: Workshop) -> None:
-    """`stream_response`: the whole run as frames, and what it has left is given to `on_end`."""
+    """`stream_response` sends the whole run as frames, and passes the response to `on_end`."""
     kept: list[Response] = []
     async with listening(bound_app(["Hello."], workshop, kept)) as url, client(url, None) as browser:
         assert '"RunFinished"' in (await browser.get("/say")).text
@@ -297,7 +264,7 @@ async def test_a_run_without_a_service_is_bound_to_its_request(workshop: Worksho
 
 
 async def test_a_run_without_a_service_ends_with_its_client(workshop: Workshop) -> None:
-    """The client goes: the run is cancelled, and `on_end` gets what had happened."""
+    """If the client disconnects, the run is cancelled, and `on_end` gets its partial response."""
     kept: list[Response] = []
     async with listening(bound_app([call("slow")], workshop, kept)) as url, client(url, None) as browser:
         await leave_in_the_middle(browser, "GET", "/say", workshop)
@@ -307,10 +274,10 @@ async def test_a_run_without_a_service_ends_with_its_client(workshop: Workshop) 
     assert kept[0].messages[-1]["content"] == "cancelled; its outcome is unknown"
 
 
-async def test_a_run_without_a_service_that_cannot_begin(
+async def test_a_run_without_a_service_that_cannot_start(
     workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The client gets RunFailed alone, the log has the error, and there is nothing to give to `on_end`."""
+    """The client gets RunFailed alone, the log has the error, and `on_end` is not called."""
     kept: list[Response] = []
     sent: list[bytes] = []
 
@@ -320,20 +287,17 @@ async def test_a_run_without_a_service_that_cannot_begin(
     async def send(message: Any) -> None:
         sent.append(message.get("body", b""))
 
-    async def nothing() -> Any:
-        await asyncio.sleep(60)
-
     swarm = AsyncSwarm(ScriptedModel([]).client())
     chat = Conversation(SQLiteStore(tmp_path / "chats.sqlite"), "c", swarm, agent=workshop.agents()[0])
     answer = stream_response(chat.stream("Hi!"), NativeWire(), on_end=keep)
-    await answer({"type": "http", "method": "GET"}, nothing, send)
+    await answer(GET, silence, send)
     assert b'"RunFailed"' in b"".join(sent)
     assert "is not open" in caplog.text
     assert kept == []
 
 
-async def test_what_the_function_at_the_end_raises_leaves_as_itself(workshop: Workshop) -> None:
-    """It reaches the server, and not in a group; the client has the whole run."""
+async def test_an_exception_of_on_end_is_raised_as_itself(workshop: Workshop) -> None:
+    """The exception reaches the server without a group, after the client has the whole run."""
     sent: list[bytes] = []
 
     async def fail(response: Response) -> None:
@@ -342,20 +306,16 @@ async def test_what_the_function_at_the_end_raises_leaves_as_itself(workshop: Wo
     async def send(message: Any) -> None:
         sent.append(message.get("body", b""))
 
-    async def nothing() -> Any:
-        await asyncio.sleep(60)
-
     swarm = AsyncSwarm(ScriptedModel(["Hello."]).client())
     answer = stream_response(swarm.stream(workshop.agents()[0], "Hi!"), NativeWire(), on_end=fail)
     with pytest.raises(ZeroDivisionError):
-        await answer({"type": "http", "method": "GET"}, nothing, send)
+        await answer(GET, silence, send)
     assert b'"RunFinished"' in b"".join(sent)
 
 
 async def test_the_headers_of_a_wire_are_sent_with_its_frames(workshop: Workshop) -> None:
-    """Clients of Vercel's protocol need one; `respond` and `stream_response` send it too."""
+    """`respond` and `stream_response` send the header that clients of Vercel's protocol need."""
     swarm = AsyncSwarm(ScriptedModel(["Hello."]).client())
-    request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})
     made = service(["Hello."], workshop)
 
     async def keep(response: Response) -> None:
@@ -364,12 +324,12 @@ async def test_the_headers_of_a_wire_are_sent_with_its_frames(workshop: Workshop
     async with made.lifespan():
         run = await made.start("Hi!", conversation="c", user="ann")
         bound = stream_response(swarm.stream(workshop.agents()[0], "Hi!"), VercelWire(), on_end=keep)
-        for answer in (respond(run, VercelWire(), request), bound):
+        for answer in (respond(run, VercelWire(), REQUEST), bound):
             assert answer.headers["x-vercel-ai-ui-message-stream"] == "v1"
 
 
-async def test_a_run_without_a_service_tells_of_an_error(workshop: Workshop, caplog: pytest.LogCaptureFixture) -> None:
-    """The stream ends with RunFailed and its public text, `on_end` gets what had happened, and the log has the error."""
+async def test_a_run_without_a_service_reports_an_error(workshop: Workshop, caplog: pytest.LogCaptureFixture) -> None:
+    """The stream ends with RunFailed and its public text, `on_end` gets the partial response, and the log has the error."""
     kept: list[Response] = []
     async with listening(bound_app([call("look", number=1)], workshop, kept)) as url, client(url, None) as browser:
         text = (await browser.get("/say")).text

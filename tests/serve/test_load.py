@@ -19,17 +19,18 @@ from aswarm.runs import Limits
 from aswarm.serve import bearer
 from aswarm.testing import ScriptedAnswer, call
 from tests.support.runs.kept_runs import Workshop
-from tests.support.serve.served import client, events_of, listening, served, service
+from tests.support.serve.served import client, events_of, listening, message_on, served, service
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.heavy]
 
 RUNS = 1_000
 READERS = 200
 USERS = 40
+WIRES: Any = ("native", "agui", "vercel", "openai")
 
 
 async def test_a_thousand_runs_go_on_without_readers() -> None:
-    """All wait in a function at the same time, each in less than 100 kB; then all end, and each is found with its answer."""
+    """Each of the waiting runs needs less than 100 kB, and each run finishes with its answer."""
     workshop = Workshop()
     limits = Limits(runs=RUNS, runs_per_user=RUNS)
     made = service(lambda request: answer_or_call(request, "slow"), workshop, limits=limits)
@@ -54,14 +55,14 @@ async def test_a_thousand_runs_go_on_without_readers() -> None:
 
 
 def answer_or_call(request: Any, name: str) -> Any:
-    """Call a function first; after it repeat what the user said."""
+    """Call a function, and then repeat the text of the user."""
     messages = request.body["messages"]
     said = next(each["content"] for each in reversed(messages) if each["role"] == "user")
     return ScriptedAnswer(said) if messages[-1]["role"] == "tool" else call(name)
 
 
 async def test_many_readers_of_one_run_get_the_same() -> None:
-    """200 connections, half of them before the answer is made, the others in its middle: all have each entry once."""
+    """All of 200 connections, before and in the middle of the answer, get each entry once."""
     workshop = Workshop()
     text = "".join(f"{number} " for number in range(400))
     async with served([call("slow"), ScriptedAnswer(text)], workshop) as it:
@@ -87,7 +88,7 @@ async def test_many_readers_of_one_run_get_the_same() -> None:
 
 
 def folded(stream: str) -> tuple[str, list[str], int]:
-    """The text of a log, its other entries, and its last number; joined deltas and single ones give the same."""
+    """Return the text of a log, its other entries, and its last number, equal for joined and single deltas."""
     entries = [json.loads(event["data"]) for event in events_of(stream) if "data" in event]
     numbers = [(entry.get("first", entry["seq"]), entry["seq"]) for entry in entries]
     assert all(first == last + 1 for (_, last), (first, _) in pairwise(numbers)), numbers
@@ -96,7 +97,7 @@ def folded(stream: str) -> tuple[str, list[str], int]:
 
 
 async def test_users_under_load_see_only_their_own() -> None:
-    """40 users with four chats each on all wires at once: each stream has the words of its user and of nobody else."""
+    """If 40 users have four chats each on all wires at once, each stream has only the words of its user."""
     users = {f"token-{number}": f"user-{number}" for number in range(USERS)}
 
     async def look(number: int) -> str:
@@ -109,15 +110,13 @@ async def test_users_under_load_see_only_their_own() -> None:
         said = [each["content"] for each in messages if each["role"] == "user"]
         return ScriptedAnswer(f"You said {said[-1]}.") if messages[-1]["role"] == "tool" else call("look", number=1)
 
-    made = service(
-        script, agents=Agent(name="Boss", functions=[look]), auth=bearer(users), wires=("agui", "vercel", "openai")
-    )
+    made = service(script, agents=Agent(name="Boss", functions=[look]), auth=bearer(users), wires=WIRES[1:])
     async with listening(made) as url:
 
         async def use(number: int) -> None:
             async with client(url, f"token-{number}") as browser:
                 own = f"secret-of-{number}-"
-                streams = await asyncio.gather(*(ask(browser, wire, f"{own}{wire}") for wire in ASKS))
+                streams = await asyncio.gather(*(ask(browser, wire, f"{own}{wire}") for wire in WIRES))
                 kept = (await browser.get("/conversations")).json()["conversations"]
                 assert len(kept) == 3  # a request of Chat Completions without the header has none
                 for each in kept:
@@ -130,27 +129,10 @@ async def test_users_under_load_see_only_their_own() -> None:
                 group.create_task(use(number))
 
 
-ASKS: dict[str, Any] = {
-    # All users name their conversations alike.
-    "native": lambda text: ("/conversations/c/runs", {"text": text}),
-    "agui": lambda text: (
-        "/agui/Boss",
-        {"threadId": "a", "runId": "1", "messages": [{"id": "1", "role": "user", "content": text}]},
-    ),
-    "vercel": lambda text: (
-        "/chat/Boss",
-        {"id": "v", "messages": [{"id": "1", "role": "user", "parts": [{"type": "text", "text": text}]}]},
-    ),
-    "openai": lambda text: (
-        "/v1/chat/completions",
-        {"model": "Boss", "stream": True, "messages": [{"role": "user", "content": text}]},
-    ),
-}
-
-
 async def ask(browser: httpx.AsyncClient, wire: str, text: str) -> str:
-    """The stream that answers a message on a wire. Its text, with the deltas joined, is the answer to this message."""
-    place, body = ASKS[wire](text)
+    """Return the stream that answers a message on a wire, after a check of its text."""
+    # All users name their conversations alike.
+    place, body = message_on(wire, text, wire, **({"stream": True} if wire == "openai" else {}))
     answer = await browser.post(place, json=body, headers={"accept": "text/event-stream"}, timeout=120)
     assert answer.status_code == 200, answer.text
     found = [event["data"] for event in events_of(answer.text) if event.get("data", "[DONE]") != "[DONE]"]
@@ -160,7 +142,7 @@ async def ask(browser: httpx.AsyncClient, wire: str, text: str) -> str:
 
 
 def words(event: dict[str, Any]) -> str:
-    """The piece of text that an event of any wire has."""
+    """Return the piece of text in an event of any wire."""
     if "choices" in event:
         return event["choices"][0]["delta"].get("content") or ""
     piece = event.get("delta") if event["type"] != "TextDelta" else event["text"]

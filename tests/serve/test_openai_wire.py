@@ -8,18 +8,13 @@ from typing import Any
 from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from aswarm._record.entries import Entry
+from aswarm.runs import Entry
 from aswarm.serve.wires.openai.encoder import OpenAIWire, failure_head, models_body, whole_completion
 from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
-from tests.support.runs.run_logs import Scene, logged_now
-from tests.support.serve.wire_checks import ChatReader, data_of
+from tests.support.serve.wire_checks import ChatReader, data_of, log_of
 
 Json = dict[str, Any]
-
-
-def log_of(*script: Any, **options: Any) -> list[Entry]:
-    return logged_now(Scene(script, cut=None, **options)).logs[-1]
 
 
 def read(log: list[Entry], **options: Any) -> ChatReader:
@@ -57,7 +52,7 @@ def test_calls_of_the_server_are_told_as_reasoning_or_not_at_all() -> None:
 
 
 def test_an_open_call_of_the_clients_own_tool_is_a_tool_call() -> None:
-    """Others are told in words: this client has no way to decide on them."""
+    """Other waiting calls are named in the text, because this client cannot decide on them."""
     log = log_of([call("page_open", '{"n": 1}', call_id="c1"), call("ask", call_id="c2", n=1)])
     reader = read(log, client_tools=["page_open"])
     function = {"name": "page_open", "arguments": '{"n": 1}'}
@@ -75,7 +70,7 @@ def test_an_open_call_of_the_clients_own_tool_is_a_tool_call() -> None:
 
 
 def test_reasons_to_finish() -> None:
-    """A limit of turns is "length", and so is that of the provider."""
+    """A limit of turns is "length", and so is a limit of the provider."""
     assert read(log_of(Scripted("The", finish_reason="length"))).finish_reason == "length"
     assert read(log_of(Scripted("The", finish_reason="content_filter"))).finish_reason == "content_filter"
     assert read(log_of(call("look", n=1), max_turns=1)).finish_reason == "length"
@@ -84,7 +79,7 @@ def test_reasons_to_finish() -> None:
 
 
 def test_an_error_is_one_body_in_the_stream_and_whole() -> None:
-    """No `[DONE]` after it; the status of a whole answer is 429 only for limits of the provider."""
+    """No `[DONE]` follows an error; the status of a whole answer is 429 only for limits of the provider."""
     log = log_of(Failure(500, "password"))
     reader = read(log)
     expected = {"message": "The run ended with an error.", "type": "server_error", "param": None, "code": "run_failed"}

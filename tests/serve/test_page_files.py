@@ -1,4 +1,4 @@
-"""The page to try the agents, without a browser: its files, its routes, and what it draws."""
+"""The playground without a browser: its files, its routes, and the data for its panels."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm
+from aswarm import Agent
 from aswarm.runs import show_everything
-from aswarm.serve import create_app, local_only
-from aswarm.testing import ScriptedAnswer, ScriptedModel, call
-from tests.support.serve.served import client, listening, served
+from aswarm.testing import ScriptedAnswer, call
+from tests.support.serve.served import client, served
 
 SOURCE = Path(__file__).parents[2] / "src" / "aswarm" / "serve" / "page"
 FILES = sorted(path for path in SOURCE.rglob("*") if path.is_file())
@@ -36,14 +35,14 @@ def test_every_file_is_in_the_installed_package() -> None:
 
 
 def test_every_file_is_referenced() -> None:
-    """Another file of the page names each file, but for the first one."""
+    """Another file of the page names each file, except the first file."""
     texts = {path: path.read_text(encoding="utf-8") for path in OWN}
     named = {path for path in FILES for other, text in texts.items() if other != path and path.name in text}
     assert [path.name for path in FILES if path not in named] == ["index.html"]
 
 
 def test_no_file_names_a_host() -> None:
-    """The page loads nothing from elsewhere: no file has a URL with a host, but for the names of XML namespaces."""
+    """The page loads nothing from elsewhere: no file has a URL with a host, except the names of XML namespaces."""
     found = [
         (path.name, url)
         for path in FILES
@@ -74,7 +73,7 @@ def test_the_license_file_names_both_projects() -> None:
 
 @pytest.mark.asyncio
 async def test_the_page_is_served_with_a_strict_policy() -> None:
-    """`page=True` serves the page at the root and its files below it; they belong to no user."""
+    """`page=True` serves the page at the root and its files below it, without a user."""
     async with served([], page=True) as it, client(it.url, None) as stranger:
         for place in ("/", "/page/app.js", "/page/style.css", "/page/vendor/htm-preact.js"):
             answer = await stranger.get(place)
@@ -90,25 +89,26 @@ async def test_the_page_is_served_with_a_strict_policy() -> None:
 
 @pytest.mark.asyncio
 async def test_a_service_without_the_page_serves_no_file() -> None:
-    """By default there is no page."""
+    """By default the service has no page."""
     async with served([]) as it:
         assert [(await it.ann.get(place)).status_code for place in ("/", "/page/app.js")] == [404, 404]
 
 
 @pytest.mark.asyncio
-async def test_the_graph_has_the_models() -> None:
-    """Each agent has its own model."""
-    model = ScriptedModel([])
-    agents = [Agent(name="A", model="gpt-4o"), Agent(name="B", model="gpt-4o-mini"), Agent(name="C", model="own-model")]
-    service = create_app(AsyncSwarm(model.client()), agents=agents, auth=local_only, page=True)
-    async with listening(service) as url, client(url, None) as anyone:
-        graph = (await anyone.get("/graph")).json()
+async def test_the_graph_of_the_agents_is_data() -> None:
+    """The graph has the agents, their models and their handoffs, for each agent that a client may name."""
+    b, c = Agent(name="B", model="gpt-4o-mini"), Agent(name="C", model="own-model")
+    async with served([], agents=[Agent(name="A", model="gpt-4o", functions=[b]), b, c]) as it:
+        graph = (await it.ann.get("/graph")).json()
+    assert graph["agents"] == ["A", "B", "C"]
     assert [graph["graphs"][name]["agents"][0]["model"] for name in "ABC"] == ["gpt-4o", "gpt-4o-mini", "own-model"]
+    assert [node["name"] for node in graph["graphs"]["A"]["agents"]] == ["A", "B"]
+    assert graph["graphs"]["A"]["handoffs"][0]["function"] == "transfer_to_b"
 
 
 @pytest.mark.asyncio
 async def test_the_page_may_show_everything() -> None:
-    """As `aswarm serve` does: the log has the requests as sent, each behind the beginning of its turn."""
+    """With `show_everything`, the log has the requests as sent, each after the start of its turn."""
     script = [call("look", number=1), ScriptedAnswer("All is well.")]
     async with served(script, page=True, show=show_everything) as it:
         run = await it.say()

@@ -57,8 +57,8 @@ DRAIN = 10
 @pytest.mark.parametrize(
     "seconds", [pytest.param(1.0, id="ends in time", marks=pytest.mark.heavy), pytest.param(60.0, id="is stopped")]
 )
-def test_sigterm_ends_readers_at_once_and_lets_runs_end(tmp_path: Path, server: str, seconds: float) -> None:
-    """Readers are told to come back, with a whole response; runs have `drain` seconds; what they leave is kept."""
+def test_sigterm_closes_streams_and_lets_runs_finish(tmp_path: Path, server: str, seconds: float) -> None:
+    """Readers get a whole response with a hint to reconnect; runs have `drain` seconds, and a stopped run is kept."""
     store = tmp_path / "chats.sqlite"
     with service_process(store, server=server, drain=DRAIN) as first:
         run = first.say(f"slow {seconds}")
@@ -84,8 +84,8 @@ def test_sigterm_ends_readers_at_once_and_lets_runs_end(tmp_path: Path, server: 
 
 
 @pytest.mark.heavy
-def test_a_request_while_the_service_drains_is_told_to_come_back(tmp_path: Path) -> None:
-    """A connection that is still open gets 503 with `Retry-After` for a new run; /health says "draining"."""
+def test_a_service_that_drains_is_not_healthy(tmp_path: Path) -> None:
+    """An open connection does not get 200 from /health while the service drains."""
     with service_process(tmp_path / "chats.sqlite", drain=3) as it:
         run = it.say("slow 60")
         it.wait_for(run, "ToolCallStarted")
@@ -100,9 +100,8 @@ def test_a_request_while_the_service_drains_is_told_to_come_back(tmp_path: Path)
         assert 200 not in answers[3:]
 
 
-@pytest.mark.heavy
-def test_a_killed_process_leaves_conversations_that_go_on(tmp_path: Path) -> None:
-    """kill -9 in the middle of a call: after the restart the run is closed, the call is told as unknown, and a message works."""
+def test_a_conversation_continues_after_a_kill(tmp_path: Path) -> None:
+    """After kill -9 in a call and a restart, the run is closed, the outcome of the call is unknown, and a message works."""
     store = tmp_path / "chats.sqlite"
     with service_process(store) as first:
         run = first.say("slow 60")
@@ -122,7 +121,7 @@ def test_a_killed_process_leaves_conversations_that_go_on(tmp_path: Path) -> Non
 
 
 def test_processes_share_the_runs_of_a_file(tmp_path: Path) -> None:
-    """Started in one process: another one reads it live, refuses a second message, and stops it."""
+    """Another process reads a run live, refuses a second message, and stops the run."""
     store = tmp_path / "chats.sqlite"
     with service_process(store) as first, service_process(store) as second:
         run = first.say("slow 60")
@@ -141,8 +140,8 @@ def test_processes_share_the_runs_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_process_closes_the_runs_of_one_that_was_killed(tmp_path: Path) -> None:
-    """Nothing is restarted: the other process takes over as soon as a message comes."""
+def test_a_process_closes_the_runs_of_a_killed_process(tmp_path: Path) -> None:
+    """The other process closes the run when the next message comes."""
     store = tmp_path / "chats.sqlite"
     with service_process(store) as first, service_process(store) as second:
         run = first.say("slow 60")

@@ -1,15 +1,15 @@
-"""`Service` as an object: its settings, its lifespan, its page, and who may ask."""
+"""`Service` as an object: its settings, its users, its lifespan, and the routes of a program."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
+import json
 import subprocess
 import sys
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -18,24 +18,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, StoreError
-from aswarm._record.entries import Entry
-from aswarm._values.text import how_to_install
+from aswarm import Agent, AsyncSwarm, ConfigurationError, StoreError, runs
 from aswarm.conversations import MemoryStore
-from aswarm.runs import (
-    AnswersRefused,
-    ConversationNotFound,
-    InvalidRequest,
-    KeyReused,
-    Limits,
-    LocalRuns,
-    RequestRefused,
-    RunActive,
-    RunNotFound,
-    TooManyRuns,
-    show_answers_with,
-    show_everything,
-)
+from aswarm.runs import Entry, Limits, LocalRuns, RequestRefused, show_answers_with, show_everything
 from aswarm.serve import (
     NativeWire,
     Service,
@@ -47,7 +32,6 @@ from aswarm.serve import (
     respond,
     stream_response,
 )
-from aswarm.serve._service import ServiceSettings
 from aswarm.testing import ScriptedModel, call
 from tests.support.runs.kept_runs import Workshop
 from tests.support.serve.served import client, listening, served, service
@@ -57,12 +41,11 @@ pytestmark = pytest.mark.asyncio
 
 def request_of(host: str | None) -> Request:
     client = None if host is None else (host, 1)
-    scope: dict[str, Any] = {"type": "http", "headers": [(b"host", b"localhost:8000")], "client": client}
-    return Request(scope)
+    return Request({"type": "http", "headers": [(b"host", b"localhost:8000")], "client": client})
 
 
 async def test_auth_is_required_and_a_function() -> None:
-    """There is no default, and a token alone is not a function."""
+    """A service without `auth`, and a wrong option, are mistakes."""
     with pytest.raises(TypeError):
         create_app(agents=Agent())  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="bearer"):
@@ -82,19 +65,14 @@ async def test_auth_is_required_and_a_function() -> None:
 
 
 async def test_loopback_is_an_address_of_this_machine() -> None:
-    """A name, another address and a connection without one are not."""
-    for host, user in (
-        ("127.0.0.1", "local"),
-        ("::1", "local"),
-        ("10.0.0.1", None),
-        ("testclient", None),
-        (None, None),
-    ):
+    """A host name, another address and a connection without an address are not of this machine."""
+    users = {"127.0.0.1": "local", "::1": "local", "10.0.0.1": None, "testclient": None, None: None}
+    for host, user in users.items():
         assert await local_only(request_of(host)) == user  # type: ignore[misc]
 
 
 async def test_local_only_checks_the_name_itself() -> None:
-    """So it may be called by another function: a page of another name that resolves to this machine is refused."""
+    """`local_only` works in another function: it refuses a page of another name that resolves to this machine."""
 
     async def logged(request: Request) -> Any:
         return await local_only(request)  # type: ignore[misc]
@@ -107,14 +85,14 @@ async def test_local_only_checks_the_name_itself() -> None:
 
 
 async def test_an_auth_function_may_be_plain() -> None:
-    """It returns the id of the user, or an empty text or None for nobody."""
+    """A plain function returns the id of the user, or an empty text or None for nobody."""
     async with served([], auth=lambda request: request.headers.get("x-user", "")) as it:
         assert (await it.ann.get("/runs", headers={"x-user": "cleo"})).status_code == 200
         assert (await it.ann.get("/runs")).status_code == 401
 
 
 async def test_auth_and_context_may_answer_themselves() -> None:
-    """An HTTPException of theirs is the answer, as in any route of Starlette."""
+    """An HTTPException of `auth` or `context` is the response, as in any route of Starlette."""
 
     def auth(request: Request) -> str:
         if "x-banned" in request.headers:
@@ -131,14 +109,101 @@ async def test_auth_and_context_may_answer_themselves() -> None:
 
 
 async def test_a_user_id_is_text(caplog: pytest.LogCaptureFixture) -> None:
-    """Another value of `auth` is a fault of the service, and the log says which."""
+    """Another value of `auth` is a fault of the service, and the log has the value."""
     async with served([], auth=lambda _: 7) as it:
         assert (await it.ann.get("/runs")).status_code == 500
         assert "auth must return the id of a user, a str or None, not 7" in caplog.text
 
 
+async def test_a_request_needs_a_user() -> None:
+    """The answer is 401 without a token, with a wrong token, and with another scheme; /health needs no token."""
+    async with served(["Hello."]) as it, client(it.url, None) as nobody:
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic token-of-ann"}):
+            answer = await nobody.get("/conversations", headers=headers)
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert (await nobody.get("/health")).json() == {"status": "ok"}
+
+
+OF_PROXIES = (
+    *("forwarded", "via", "cdn-loop", "x-forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"),
+    *("x-forwarded-port", "x-original-forwarded-for", "x-original-host", "x-envoy-external-address", "x-real-ip"),
+    *("cf-connecting-ip", "true-client-ip", "x-client-ip", "client-ip", "fastly-client-ip", "x-cluster-client-ip"),
+    *("x-azure-clientip", "x-appengine-user-ip", "do-connecting-ip"),
+)
+
+
+async def test_loopback_is_one_user_under_names_of_loopback() -> None:
+    """`local_only` refuses requests of a proxy, and of a page of another name that resolves to this machine."""
+    async with served(["Hello."], auth=local_only) as it, client(it.url, None) as local:
+        assert (await local.get("/conversations")).status_code == 200
+        for name in OF_PROXIES:
+            refused = await local.get("/conversations", headers={name: "1.2.3.4"})
+            assert (refused.status_code, name in refused.text) == (401, True), name
+        refused = await local.get("/conversations", headers={"host": "evil.example"})
+        assert (refused.status_code, "evil.example" in refused.json()["error"]["message"]) == (401, True)
+        for name in ("user-agent", "x-forward", "x-ip", "viable"):
+            assert (await local.get("/conversations", headers={name: "1"})).status_code == 200, name
+        assert (await local.get("/conversations", headers={"host": "localhost:8000"})).status_code == 200
+
+
+async def test_a_service_has_names() -> None:
+    """`hosts` lists names, in any case and with or without a port; a request under another name is 421."""
+    async with served(["Hello."], hosts=["Chat.Example:8000"]) as it:
+        for host, status in (("chat.example", 200), ("CHAT.example:9", 200), ("evil.example", 421)):
+            assert (await it.ann.get("/conversations", headers={"host": host})).status_code == status, host
+
+
+@pytest.mark.parametrize(
+    ("scheme", "origin", "site", "status"),
+    [
+        ("https", "https://chat.example", None, 202),
+        ("https", "http://chat.example", None, 403),
+        ("http", "https://chat.example", None, 403),
+        ("http", "https://chat.example", "same-origin", 202),  # behind a proxy that speaks HTTPS, and does not name it
+        ("http", "http://chat.example", "cross-site", 403),  # the same proxy, and a page over HTTP
+        ("http", "http://evil.example", "same-origin", 403),
+    ],
+)
+async def test_an_origin_has_a_scheme(scheme: str, origin: str, site: str | None, status: int) -> None:
+    """A page over HTTP is of another origin than a page over HTTPS, because anybody in the network can write it."""
+    async with served(["Hello."]) as it:
+        transport = httpx.ASGITransport(app=it.service)
+        headers = {**it.ann.headers, "origin": origin, **({} if site is None else {"sec-fetch-site": site})}
+        async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://chat.example", headers=headers) as page:
+            answer = await page.post("/conversations/c/runs", json={"text": "Hi!"})
+            assert answer.status_code == status
+            if status == 403:
+                assert "X-Forwarded-Proto" in answer.json()["error"]["message"]
+
+
+async def test_a_page_of_another_origin_may_change_nothing() -> None:
+    """A foreign `Origin` is 403, unless it is listed; the origin of the service is accepted."""
+    async with served(lambda _: "Hello.", origins=["http://page.example"]) as it:
+        body = {"text": "Hi!"}
+        for origin, status in (
+            ("http://evil.example", 403),
+            ("null", 403),
+            ("http://[::1", 403),
+            (it.url.replace("http", "https"), 403),
+            ("http://page.example", 202),
+            (it.url, 202),
+        ):
+            headers = {"origin": origin}
+            answer = await it.ann.post(f"/conversations/{status}{len(origin)}/runs", json=body, headers=headers)
+            assert answer.status_code == status, origin
+        without_host = b"POST /conversations/n/runs HTTP/1.0\r\norigin: null\r\n\r\n"
+        address = urlsplit(it.url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(without_host)
+        assert b" 403 " in await reader.readline()
+        writer.close()
+        preflight = {"origin": "http://page.example", "access-control-request-method": "POST"}
+        answer = await it.ann.options("/conversations/c/runs", headers=preflight)
+        assert answer.headers["access-control-allow-origin"] == "http://page.example"
+
+
 async def test_a_service_may_have_its_own_swarm_and_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are opened and closed with its lifespan, more than once; a path is that of an SQLite file."""
+    """The lifespan opens and closes both, more than once; a path names an SQLite file."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     made = create_app(agents=Agent(), auth=bearer("t"), store=tmp_path / "chats.sqlite")
     for _ in range(2):
@@ -156,10 +221,10 @@ async def test_a_service_without_a_key_does_not_start(swarm: AsyncSwarm | None) 
             pytest.fail("the service has started")
 
 
-async def test_the_short_way_takes_what_the_service_takes() -> None:
+async def test_the_short_way_takes_the_keywords_of_the_service() -> None:
     """`app` has each keyword of `Service`, and the rest of its keywords are of `LocalRuns`."""
-    of_service = set(signature(Service).parameters) - {"runs", "auth"}
-    assert of_service == set(ServiceSettings.__annotations__)
+    [settings] = get_args(get_type_hints(create_app)["settings"])
+    assert set(signature(Service).parameters) - {"runs", "auth"} == set(settings.__annotations__)
     assert set(signature(create_app).parameters) - {"auth", "settings"} <= set(signature(LocalRuns).parameters)
 
 
@@ -168,17 +233,39 @@ async def test_open_runs_belong_to_their_owner(workshop: Workshop) -> None:
     async with (
         AsyncSwarm(ScriptedModel(["Hello."]).client()) as swarm,
         MemoryStore() as store,
-        LocalRuns(swarm, store=store, agents=workshop.agents()) as runs,
+        LocalRuns(swarm, store=store, agents=workshop.agents()) as opened,
     ):
-        made = Service(runs, auth=bearer("t"))
+        made = Service(opened, auth=bearer("t"))
         async with made.lifespan():
             run = await made.start("Hi!", conversation="c", user="user")
             assert (await run.last_entry()).type == "RunFinished"
-        assert (await runs.get(run.id, user="user")).status == "finished"
+        assert (await opened.get(run.id, user="user")).status == "finished"
 
 
-async def test_what_the_body_of_the_lifespan_raises_leaves_as_itself() -> None:
-    """Not in a group."""
+async def test_each_listed_model_of_given_runs_can_be_used() -> None:
+    """With runs of the caller, each model of /v1/models answers, and the log of a run shows its requests."""
+    clerk, titles = Agent(name="Clerk"), Agent(name="Titles")
+    async with (
+        AsyncSwarm(ScriptedModel(lambda _: "Hello.").client()) as swarm,
+        LocalRuns(swarm, agents=[clerk], task_agent=titles) as opened,
+    ):
+        service = Service(opened, auth=bearer("token"), show=show_everything, wires=("openai",))
+        async with listening(service) as url, client(url, "token") as browser:
+            models = [each["id"] for each in (await browser.get("/v1/models")).json()["data"]]
+            answered = {}
+            for model in models:
+                body = {"model": model, "messages": [{"role": "user", "content": "Hi!"}]}
+                answered[model] = (await browser.post("/v1/chat/completions", json=body)).status_code
+            run = (await browser.post("/conversations/c/runs", json={"text": "Hi!"})).json()["run"]
+            log = (await browser.get(f"/runs/{run}/events")).text
+    assert len(models) == 2
+    types = [json.loads(line[6:])["type"] for line in log.splitlines() if line.startswith("data: ")]
+    assert types[-1] == "RunFinished"
+    assert (answered, "RequestSent" in types) == (dict.fromkeys(models, 200), True)
+
+
+async def test_an_exception_in_the_lifespan_is_raised_as_itself() -> None:
+    """The exception is not in a group."""
     made = service([])
 
     async def fail() -> None:
@@ -189,76 +276,8 @@ async def test_what_the_body_of_the_lifespan_raises_leaves_as_itself() -> None:
         await fail()
 
 
-async def test_a_signal_begins_to_drain(workshop: Workshop) -> None:
-    """At SIGTERM readers end with a hint to come back, new runs are refused, and the handler of the server is called too."""
-    heard: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
-    try:
-        made = service([call("slow"), "Done."], workshop, drain_seconds=5)
-        async with listening(made) as url, client(url, "token-of-ann") as ann:
-            run = (await ann.post("/conversations/c/runs", json={"text": "Hi!"})).json()["run"]
-            await workshop.began.wait()
-            async with asyncio.TaskGroup() as group:
-                reading = group.create_task(ann.get(f"/runs/{run}/events"))
-                while made._runs._live[run]._news is None:  # until the reader waits for entries
-                    await asyncio.sleep(0.005)
-                os.kill(os.getpid(), signal.SIGTERM)
-            assert reading.result().text.endswith("retry: 1000\n\n")
-            # The server takes no more connections; a service behind another one may still be asked.
-            transport, headers = httpx.ASGITransport(app=made), dict(ann.headers)
-            async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as inside:
-                assert (await inside.get("/health")).status_code == 503
-                refused = await inside.post("/conversations/d/runs", json={"text": "Hi!"})
-                assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-                assert (await inside.get(f"/runs/{run}/events")).text.endswith("retry: 1000\n\n")
-            workshop.go.set()
-        assert heard == [signal.SIGTERM]
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-async def test_a_client_that_takes_nothing_does_not_hold_the_end_up(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A response whose bytes nobody takes is left a moment after the service has begun to drain."""
-    from aswarm.serve import NativeWire, respond
-
-    monkeypatch.setattr("aswarm.serve._responses._GRACE", 0.02)
-    made = service(["Hello."], workshop)
-    async with made.lifespan():
-        run = await made.start("Hi!", conversation="c", user="ann")
-        scope: dict[str, Any] = {"type": "http", "method": "GET", "headers": [], "query_string": b""}
-
-        async def receive() -> Any:
-            await asyncio.sleep(60)
-
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.body":
-                await asyncio.sleep(60)
-
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-            group.create_task(respond(run, NativeWire(), Request(scope))(scope, receive, send))
-            await asyncio.sleep(0.05)
-            run._draining.set()
-
-
-async def test_the_page_loads_nothing_from_elsewhere() -> None:
-    """Its files need no user, and have a policy that lets them load from this service only."""
-    async with served([], page=True) as it, client(it.url, None) as nobody:
-        answer = await nobody.get("/")
-        assert answer.status_code == 200
-        assert answer.headers["content-security-policy"].startswith("default-src 'self'")
-        assert (await nobody.get("/page/../../_service.py")).status_code == 404
-
-
-async def test_the_page_is_served_only_if_it_is_wanted() -> None:
-    """Without `page` there is nothing at the root."""
-    async with served([]) as it:
-        assert (await it.ann.get("/")).status_code == 404
-
-
 async def test_what_readers_get() -> None:
-    """`show_everything` changes nothing; `show_answers_with` leaves what its keys do not name, and what an agent as a tool has left."""
+    """`show_everything` changes nothing; `show_answers_with` removes other variables, and the response of an agent as a tool."""
     changed = Entry(3, 0, "ContextChanged", {"agent": "A", "changes": {"a": 1, "b": 2}, "removed": ["c"], "by": []})
     nested = Entry(4, 0, "ToolProgress", {"value": {"type": "RunFinished", "response": {"secret": 1}}})
     error = Entry(5, 0, "ToolCallFinished", {"content": "Error", "error": "ValueError: secret"})
@@ -289,11 +308,6 @@ async def test_a_filter_is_a_function(workshop: Workshop) -> None:
             await anext(frames(run, NativeWire(), show=nothing))
 
 
-@pytest.fixture
-def workshop() -> Workshop:
-    return Workshop()
-
-
 # --- routes of a program ---
 
 
@@ -321,7 +335,7 @@ def _own_app(it: Service, framework: type[Starlette]) -> Starlette:
 
 @pytest.mark.parametrize("framework", ["starlette.applications:Starlette", "fastapi:FastAPI"])
 async def test_a_route_of_a_program_answers_errors_as_the_service_does(framework: str, workshop: Workshop) -> None:
-    """`error_response` is the exception handler: the same status and the same body as the ready routes, and no traceback."""
+    """The exception handler `error_response` gives the same status and body as the ready routes, and no traceback."""
     module, _, name = framework.partition(":")
     kind = getattr(pytest.importorskip(module), name)
     made = service([call("slow")], workshop, limits=Limits(runs_per_user=1))
@@ -343,24 +357,22 @@ async def test_a_route_of_a_program_answers_errors_as_the_service_does(framework
             assert ("retry-after" in answer.headers) is (status == 429)
         assert (await browser.get("/runs/none")).json()["error"]["code"] == "run_not_found"
         broken = await browser.get("/store")
-        assert (broken.status_code, broken.json()["error"]["code"], "s3cret" in broken.text) == (
-            503,
-            "unavailable",
-            False,
-        )
+        assert (broken.status_code, broken.json()["error"]["code"]) == (503, "unavailable")
+        assert "s3cret" not in broken.text
         await run.cancel()
         refused = await browser.post("/ask", json={"more": {"answers": ()}})
         assert refused.status_code == 500  # a fault of the program, which is no error of `Runs`
 
 
 async def test_errors_of_runs_have_one_base() -> None:
-    """So one handler, and one `except`, is enough."""
-    for each in (AnswersRefused, ConversationNotFound, KeyReused, InvalidRequest, RunActive, TooManyRuns, RunNotFound):
-        assert issubclass(each, RequestRefused)
+    """One handler, and one `except`, is enough for all errors of runs."""
+    errors = [each for each in vars(runs).values() if isinstance(each, type) and issubclass(each, Exception)]
+    assert len(errors) > 5
+    assert all(issubclass(each, RequestRefused) for each in errors)
 
 
 @pytest.mark.processes
-async def test_the_extra_is_named_where_it_is_missing() -> None:
+async def test_a_missing_extra_is_named() -> None:
     """The import fails with the command that installs it."""
     code = (
         "import sys; sys.modules['starlette'] = None\n"
@@ -369,5 +381,5 @@ async def test_the_extra_is_named_where_it_is_missing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    text = f"serving needs the package starlette: {how_to_install('serve')}"
-    assert done.stdout.startswith(text)
+    assert done.stdout.startswith("serving needs the package starlette: ")
+    assert "[serve]" in done.stdout

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from aswarm._record.entries import Entry
+from aswarm.runs import Entry
 from aswarm.serve.wires.turns import json_object
 from aswarm.serve.wires.vercel.encoder import VercelWire
 from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
 from tests.support.runs.run_logs import Scene, closed, logged_now
-from tests.support.serve.wire_checks import VercelReader, data_of
+from tests.support.serve.wire_checks import VercelReader, data_of, log_of
 
 Json = dict[str, Any]
 
@@ -31,11 +31,7 @@ def brief(part: Json) -> str:
     return " ".join([part["type"], *(str(part[key]) for key in keys if key in part)])
 
 
-def log_of(*script: Any, **options: Any) -> list[Entry]:
-    return logged_now(Scene(script, cut=None, **options)).logs[-1]
-
-
-def test_a_run_with_a_call_and_a_handoff_is_told_part_by_part() -> None:
+def test_a_run_with_a_call_and_a_handoff_has_these_parts() -> None:
     """Each turn is a step, functions of the server are `providerExecuted` and dynamic, handoffs are data."""
     thinking = Scripted("I look.", [call("look", call_id="c1", n=1)], {"reasoning_content": "Hm."})
     found = parts(log_of(thinking, call("transfer_to_b", call_id="c2"), "Done."))
@@ -73,14 +69,8 @@ def test_a_run_with_a_call_and_a_handoff_is_told_part_by_part() -> None:
     ]
     assert found[0] == {"type": "start", "messageId": "run0"}
     available = next(part for part in found if part["type"] == "tool-input-available")
-    assert available == {
-        "type": "tool-input-available",
-        "toolCallId": "c1",
-        "toolName": "look",
-        "dynamic": True,
-        "input": {"n": 1},
-        "providerExecuted": True,
-    }
+    named = {"type": "tool-input-available", "toolCallId": "c1", "toolName": "look", "input": {"n": 1}}
+    assert available == {**named, "dynamic": True, "providerExecuted": True}
     metadata = found[-1]["messageMetadata"]
     assert (metadata["stop"], metadata["agent"], metadata["usage"]["total_tokens"]) == ("answer", "B", 45)
     assert VercelWire().headers == {"x-vercel-ai-ui-message-stream": "v1"}
@@ -112,7 +102,7 @@ def test_arguments_that_are_no_object_are_an_error_of_the_input() -> None:
     ],
 )
 def test_arguments_that_browsers_cannot_read_are_made_readable(arguments: str, expected: Any) -> None:
-    """The stream is JSON for every client, whatever a model has written; what is nested too deeply is an error."""
+    """The stream is JSON for every client, for any arguments of a model; arguments that are nested too deeply are an error."""
     assert json_object(arguments) == expected
 
 
@@ -195,17 +185,18 @@ def test_the_ends_of_runs_that_did_not_finish() -> None:
             "abort",
         ]
     first = next(at for at, entry in enumerate(log) if entry.type == "ToolCallDelta" and entry.fields["arguments"])
-    assert "tool-input-error c1 The completion was cut off." in [
-        brief(part) for part in parts(closed(log[: first + 1], "RunFailed"))
-    ]
+    cut = map(brief, parts(closed(log[: first + 1], "RunFailed")))
+    assert "tool-input-error c1 The completion was cut off." in cut
 
 
 def test_the_context_is_one_part_that_is_replaced() -> None:
     """Each change sends the whole context that readers may see, under one id."""
-    found = [
-        part for part in parts(log_of([call("note", n=1), call("drop", n=1)], "Done.")) if part.get("id") == "context"
+    changed = parts(log_of([call("note", n=1), call("drop", n=1)], "Done."))
+    assert [part["data"] for part in changed if part.get("id") == "context"] == [
+        {"kept": 1},
+        {"kept": 1, "note": 1},
+        {"note": 1},
     ]
-    assert [part["data"] for part in found] == [{"kept": 1}, {"kept": 1, "note": 1}, {"note": 1}]
     report = parts(log_of(call("report", call_id="c1", n=1), "Done."))
     (progress,) = [part for part in report if part["type"] == "data-aswarm-progress"]
     assert (progress["id"], progress["data"]) == ("progress-c1", {"toolCallId": "c1", "value": {"done": 1}})
@@ -213,7 +204,7 @@ def test_the_context_is_one_part_that_is_replaced() -> None:
 
 
 def test_a_start_without_a_state_has_no_context_part() -> None:
-    """What readers may not see is not sent as an empty state."""
+    """Context variables that readers may not see are not sent as an empty state."""
     first = log_of("Done.")[0]
     hidden = Entry(0, 0, first.type, {key: each for key, each in first.fields.items() if key != "context_variables"})
     assert [part["type"] for part in VercelWire().parts(hidden)] == ["start"]

@@ -40,6 +40,25 @@ def wait_for_end(page: Page, runs: int = 1) -> None:
     )
 
 
+def asked(tabs: Tabs, text: str) -> Page:
+    """Open a new conversation, and send a message."""
+    page = tabs.open()
+    say(page, text)
+    return page
+
+
+def answered(tabs: Tabs, text: str) -> Page:
+    """Open a new conversation, send a message, and wait for the end of the run."""
+    page = asked(tabs, text)
+    wait_for_end(page)
+    return page
+
+
+def button(page: Any, name: str) -> Any:
+    """Return the button with exactly this name."""
+    return page.get_by_role("button", name=name, exact=True)
+
+
 def answer(page: Page) -> str:
     """The text of the last turn."""
     return page.locator(".turn .prose").last.inner_text()
@@ -57,7 +76,7 @@ def runs_of(service: httpx.Client, name: str) -> list[dict[str, Any]]:
 
 
 def entries(service: httpx.Client, run: str) -> list[dict[str, Any]]:
-    """The log of a run that has ended."""
+    """Return the log of a finished run."""
     text = service.get(f"/runs/{run}/events").text
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
 
@@ -73,8 +92,7 @@ def user_contents(service: httpx.Client, page: Page) -> list[Any]:
 
 def test_three_cuts_of_the_connection_leave_no_gap_and_no_double(tabs: Tabs, proxy: CuttingProxy) -> None:
     """After three cuts in the middle of an answer, the page has its text once and whole."""
-    page = tabs.open()
-    say(page, "a slow answer, please")
+    page = asked(tabs, "a slow answer, please")
     for part in (100, 300, 600):
         page.wait_for_function(
             "least => (document.querySelector('.turn .prose')?.innerText.length || 0) > least", arg=part
@@ -87,19 +105,18 @@ def test_three_cuts_of_the_connection_leave_no_gap_and_no_double(tabs: Tabs, pro
 
 
 def test_a_reload_in_the_middle_of_an_answer_shows_the_whole_answer(tabs: Tabs) -> None:
-    """After a reload the page has what was there, and follows what comes."""
-    page = tabs.open()
-    say(page, "a slow answer, please")
+    """After a reload the page has the answer so far, and follows the run to its end."""
+    page = asked(tabs, "a slow answer, please")
     page.wait_for_function("() => document.querySelector('.turn .prose')?.innerText.length > 200")
     page.reload()
     expect(page.locator(".turn .prose")).to_contain_text("word20")
-    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
+    expect(button(page, "Stop")).to_be_visible()
     wait_for_end(page)
     assert answer(page) == WORDS
 
 
 def test_two_tabs_show_the_same_run(tabs: Tabs, service: httpx.Client) -> None:
-    """A second tab joins a run in its middle, and a run that one tab begins appears in the other one."""
+    """A second tab joins a run in its middle, and a run of one tab appears in the other tab."""
     first = tabs.open()
     say(first, "a slow answer, please")
     first.wait_for_function("() => document.querySelector('.turn .prose')?.innerText.length > 100")
@@ -114,10 +131,8 @@ def test_two_tabs_show_the_same_run(tabs: Tabs, service: httpx.Client) -> None:
 
 
 def test_a_message_beside_an_active_run_shows_that_run_and_stays_in_the_box(tabs: Tabs, service: httpx.Client) -> None:
-    """The service refuses the message; the page joins the active run, says so, and keeps the text."""
-    page = tabs.open()
-    say(page, "hello")
-    wait_for_end(page)
+    """The service refuses the message; the page joins the active run, shows a notice, and keeps the text."""
+    page = answered(tabs, "hello")
     page.route(re.compile("/runs$"), lambda route: route.abort() if route.request.method == "GET" else route.fallback())
     service.post(f"/conversations/{conversation(page)}/runs", json={"text": "slow, please"}).raise_for_status()
     say(page, "me too")
@@ -133,7 +148,7 @@ def test_a_run_can_be_watched_by_its_id(tabs: Tabs, service: httpx.Client) -> No
     page = tabs.open()
     page.get_by_role("button", name="Watch a run").click()
     page.get_by_label("Id of the run").fill(run)
-    page.get_by_role("button", name="Watch", exact=True).click()
+    button(page, "Watch").click()
     expect(page.locator(".turn .prose")).to_contain_text("word3")
     wait_for_end(page)
     assert answer(page) == WORDS
@@ -143,9 +158,7 @@ def test_calls_that_ran_together_stand_side_by_side_with_the_times_of_the_log(
     tabs: Tabs, service: httpx.Client
 ) -> None:
     """Three calls are one group, and each shows the time between its entries in the log, also after a reload."""
-    page = tabs.open()
-    say(page, "my orders")
-    wait_for_end(page)
+    page = answered(tabs, "my orders")
     page.reload()
     page.wait_for_selector(".group")
     log = entries(service, runs_of(service, conversation(page))[0]["id"])
@@ -182,8 +195,7 @@ def test_the_page_works_below_a_path_and_asks_for_the_token(new_tabs: Any, mount
 
 def test_a_call_is_approved(tabs: Tabs) -> None:
     """The run continues with the call, and its answer is shown."""
-    page = tabs.open()
-    say(page, "a refund, please")
+    page = asked(tabs, "a refund, please")
     expect(page.locator(".decision")).to_contain_text("more than an agent may refund")
     page.get_by_role("button", name="Approve").click()
     wait_for_end(page, 2)
@@ -193,20 +205,18 @@ def test_a_call_is_approved(tabs: Tabs) -> None:
 
 
 def test_a_call_is_denied_with_a_reason(tabs: Tabs) -> None:
-    """The function does not run, and the model is told the reason."""
-    page = tabs.open()
-    say(page, "a refund, please")
+    """The function does not run, and the model reads the reason."""
+    page = asked(tabs, "a refund, please")
     page.get_by_role("button", name="Deny…").click()
     page.get_by_label("Reason for the model").fill("the order is too old")
-    page.get_by_role("button", name="Deny", exact=True).click()
+    button(page, "Deny").click()
     wait_for_end(page, 2)
     expect(page.locator(".call").last).to_contain_text("the order is too old")
 
 
 def test_the_arguments_of_a_call_are_edited(tabs: Tabs) -> None:
     """Text that is no object is refused in place; then the function runs with the new arguments."""
-    page = tabs.open()
-    say(page, "a refund, please")
+    page = asked(tabs, "a refund, please")
     page.get_by_role("button", name="Edit…").click()
     field = page.get_by_label("Arguments")
     field.fill("[1]")
@@ -222,8 +232,7 @@ def test_the_arguments_of_a_call_are_edited(tabs: Tabs) -> None:
 @pytest.mark.parametrize(("opens", "field"), [("Deny…", "Reason for the model"), ("Edit…", "Arguments")])
 def test_a_form_takes_the_focus_and_gives_it_back(tabs: Tabs, by_mouse: bool, opens: str, field: str) -> None:
     """The letters go into the field, Escape closes the form from wherever the focus is, and Ctrl+Enter sends it."""
-    page = tabs.open()
-    say(page, "a refund, please")
+    page = asked(tabs, "a refund, please")
     button = page.get_by_role("button", name=opens)
     for times in range(3):
         if by_mouse and times < 2:
@@ -250,8 +259,7 @@ def test_a_form_takes_the_focus_and_gives_it_back(tabs: Tabs, by_mouse: bool, op
 @pytest.mark.parametrize("text", ["a refund, please", "the account, please"], ids=["approval", "question"])
 def test_keys_do_not_act_while_a_form_is_open(tabs: Tabs, text: str) -> None:
     """Without the focus in the field, letters do nothing: no jump to a new conversation, no message to the agent."""
-    page = tabs.open()
-    say(page, text)
+    page = asked(tabs, text)
     page.wait_for_selector(".decision")
     if "refund" in text:
         page.get_by_role("button", name="Edit…").click()
@@ -272,14 +280,13 @@ def test_keys_do_not_act_while_a_form_is_open(tabs: Tabs, text: str) -> None:
 
 @pytest.mark.parametrize("by_mouse", [True, False], ids=["mouse", "keyboard"])
 def test_a_message_that_closes_a_question_is_confirmed(tabs: Tabs, service: httpx.Client, by_mouse: bool) -> None:
-    """The confirmation says what happens. Enter and Escape cancel it, and the text stays in the box."""
-    page = tabs.open()
-    say(page, "the account, please")
+    """The confirmation names the calls that close. Enter and Escape cancel it, and the text stays in the box."""
+    page = asked(tabs, "the account, please")
     page.wait_for_selector(".decision")
     for key in ("Enter", "Escape"):
         page.fill("#box", "savings")
         if by_mouse:
-            page.get_by_role("button", name="Send", exact=True).click()
+            button(page, "Send").click()
         else:
             page.press("#box", "Enter")
         dialog = page.get_by_role("dialog", name="Send the message?")
@@ -299,22 +306,20 @@ def test_a_message_that_closes_a_question_is_confirmed(tabs: Tabs, service: http
 )
 def test_a_question_is_answered(tabs: Tabs, text: str, given: str, told: str) -> None:
     """A question of a function, and a call of an external tool, get the answer that was written; also after a reload."""
-    page = tabs.open()
-    say(page, f"the {text}, please")
+    page = asked(tabs, f"the {text}, please")
     page.wait_for_selector(".decision")
     page.reload()
     page.get_by_label("Your answer").fill(given)
-    page.get_by_role("button", name="Answer", exact=True).click()
+    button(page, "Answer").click()
     wait_for_end(page, 2)
     expect(page.locator(".call").last).to_contain_text(told)
 
 
-def test_a_stopped_run_says_which_outcome_is_unknown(tabs: Tabs) -> None:
-    """Stop answers with what has happened: the call that was cut is marked, and named."""
-    page = tabs.open()
-    say(page, "the printer is stuck")
+def test_a_stopped_run_names_its_unknown_outcomes(tabs: Tabs) -> None:
+    """After Stop, the call that was cut is marked, and named."""
+    page = asked(tabs, "the printer is stuck")
     page.wait_for_selector(RUNNING)
-    page.get_by_role("button", name="Stop", exact=True).click()
+    button(page, "Stop").click()
     wait_for_end(page)
     expect(page.locator(".call.is-unknown")).to_contain_text("outcome unknown")
     expect(page.get_by_role("group", name="Stopped")).to_contain_text(
@@ -324,16 +329,14 @@ def test_a_stopped_run_says_which_outcome_is_unknown(tabs: Tabs) -> None:
 
 def test_a_failed_run_shows_its_error(tabs: Tabs) -> None:
     """The page of a developer shows the type and the text of the error."""
-    page = tabs.open()
-    say(page, "an error, please")
+    page = asked(tabs, "an error, please")
     expect(page.get_by_role("group", name="Error")).to_contain_text("the prompt has too many tokens")
     expect(page.get_by_role("group", name="Error")).to_contain_text("CompletionError")
 
 
 def test_a_call_that_is_edited_without_a_change_is_approved_as_it_was(tabs: Tabs, service: httpx.Client) -> None:
     """The decision has no arguments, so the model does not read that the user changed them."""
-    page = tabs.open()
-    say(page, "a refund, please")
+    page = asked(tabs, "a refund, please")
     page.get_by_role("button", name="Edit…").click()
     page.get_by_role("button", name="Approve these").click()
     wait_for_end(page, 2)
@@ -343,7 +346,7 @@ def test_a_call_that_is_edited_without_a_change_is_approved_as_it_was(tabs: Tabs
 
 
 @pytest.mark.parametrize("width", [380, 1280])
-def test_what_waits_for_a_decision_is_in_view(new_tabs: Any, width: int) -> None:
+def test_a_call_that_waits_for_a_decision_is_in_view(new_tabs: Any, width: int) -> None:
     """The page follows a run to its end, however its own scrolling and the growth of the conversation interleave."""
     page = new_tabs(viewport={"width": width, "height": 560}).open()
     for number in range(4):
@@ -361,10 +364,8 @@ def test_what_waits_for_a_decision_is_in_view(new_tabs: Any, width: int) -> None
 
 
 def test_a_reader_who_scrolls_up_stays_there(new_tabs: Any) -> None:
-    """What comes does not move the place; at the end of the page the following starts again, and so does a new message."""
-    page = new_tabs(viewport={"width": 1280, "height": 500}).open()
-    say(page, "my orders")
-    wait_for_end(page)
+    """New text does not move the page. At the end of the page, and after a new message, the page follows again."""
+    page = answered(new_tabs(viewport={"width": 1280, "height": 500}), "my orders")
     say(page, "slow, please")
     page.wait_for_function("() => document.title.startsWith('●')")
     page.hover(".log")
@@ -387,16 +388,10 @@ def test_a_reader_who_scrolls_up_stays_there(new_tabs: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
-    [
-        ("#/r/nothing", "nothing"),
-        ("#/c/nothing", "nothing"),
-        ("#/c/%E0%A4%A", "%E0%A4%A"),
-        ("#/r/%E0%A4%A", "%E0%A4%A"),
-    ],
+    ("place", "told"), [(f"#/{kind}/{name}", name) for kind in "rc" for name in ("nothing", "%E0%A4%A")]
 )
-def test_a_wrong_address_says_so(tabs: Tabs, place: str, told: str) -> None:
-    """The page names what is not there, and a new conversation can be started."""
+def test_a_wrong_address_shows_a_notice(tabs: Tabs, place: str, told: str) -> None:
+    """The page names the missing conversation or run, and a new conversation can be started."""
     page = tabs.open()
     page.goto(f"{tabs.url}/{place}")
     expect(page.get_by_role("alert")).to_contain_text(told)
@@ -407,7 +402,7 @@ def test_a_wrong_address_says_so(tabs: Tabs, place: str, told: str) -> None:
 
 
 def test_a_service_that_is_away_is_asked_ever_more_rarely(tabs: Tabs) -> None:
-    """The browser writes each failed request to the console. The page says that it tries, and comes back by itself."""
+    """The page makes few requests, because each failed request is an error in the console. It reconnects by itself."""
     page = tabs.open()
     page.clock.install()
     page.reload()
@@ -433,9 +428,7 @@ def test_a_service_that_is_away_is_asked_ever_more_rarely(tabs: Tabs) -> None:
 
 def test_images_of_tools_and_of_markdown_are_shown_and_nothing_is_loaded(tabs: Tabs) -> None:
     """Images that hold their data are shown, also after a reload and in a fork. One with an address is a link."""
-    page = tabs.open()
-    say(page, "a picture, please")
-    wait_for_end(page)
+    page = answered(tabs, "a picture, please")
     drawn = "() => [...document.querySelectorAll('.log img')].filter((each) => each.naturalWidth === 60).length"
     page.wait_for_function(f"() => ({drawn})() === 2")
     expect(page.locator(".call .answer")).to_contain_text("A lamp.")
@@ -500,7 +493,7 @@ def test_an_image_alone_is_sent_when_it_is_pasted_or_dropped(tabs: Tabs, service
 
 
 def test_a_file_that_is_too_large_is_refused_and_stays(tabs: Tabs) -> None:
-    """The notice says why, and the message can be sent without the file."""
+    """The notice has the reason, and the message can be sent without the file."""
     page = tabs.open()
     big = {"name": "big.pdf", "mimeType": "application/pdf", "buffer": b"x" * 3_000_000}
     page.locator("input[type=file]").set_input_files([big])
@@ -517,9 +510,7 @@ def test_a_file_that_is_too_large_is_refused_and_stays(tabs: Tabs) -> None:
 
 def test_conversations_are_renamed_and_searched(tabs: Tabs, service: httpx.Client) -> None:
     """Other tabs see the title too; the search reads titles and messages."""
-    page = tabs.open()
-    say(page, "hello lighthouse")
-    wait_for_end(page)
+    page = answered(tabs, "hello lighthouse")
     expect(page.locator("h1")).to_have_text("hello lighthouse")
     page.get_by_role("button", name="Rename the conversation").click()
     expect(page.get_by_label("Title")).to_have_value("hello lighthouse")
@@ -544,8 +535,7 @@ def test_conversations_are_renamed_and_searched(tabs: Tabs, service: httpx.Clien
 
 def test_a_fork_reuses_the_answers_of_tools(tabs: Tabs, service: httpx.Client) -> None:
     """The dialog names what is reused and what is left out; the fork has the messages, and nothing ran again for them."""
-    page = tabs.open()
-    say(page, "a refund, please")
+    page = asked(tabs, "a refund, please")
     page.get_by_role("button", name="Approve").click()
     wait_for_end(page, 2)
     before = conversation(page)
@@ -574,10 +564,8 @@ def test_a_fork_reuses_the_answers_of_tools(tabs: Tabs, service: httpx.Client) -
 
 
 def test_a_message_is_edited_and_sent_again(tabs: Tabs, service: httpx.Client) -> None:
-    """The new text begins a fork with what was before the message, and the first conversation stays."""
-    page = tabs.open()
-    say(page, "hello")
-    wait_for_end(page)
+    """The new text starts a fork with the earlier messages, and the first conversation stays."""
+    page = answered(tabs, "hello")
     say(page, "hello again")
     wait_for_end(page, 2)
     before = conversation(page)
@@ -588,21 +576,14 @@ def test_a_message_is_edited_and_sent_again(tabs: Tabs, service: httpx.Client) -
     page.get_by_role("button", name="Fork and send").click()
     page.wait_for_function("before => !location.hash.endsWith(before)", arg=before)
     wait_for_end(page)
-    asked = [
-        each["content"]
-        for each in service.get(f"/conversations/{conversation(page)}").json()["messages"]
-        if each["role"] == "user"
-    ]
-    assert asked == ["hello", "my orders"]
+    assert user_contents(service, page) == ["hello", "my orders"]
     assert page.locator(".group .call").count() == 3
     assert len(service.get(f"/conversations/{before}").json()["messages"]) == 4
 
 
 def test_the_history_can_be_forked_after_any_message(tabs: Tabs) -> None:
     """A fork in the middle of a turn leaves its calls open, and the page offers to run them."""
-    page = tabs.open()
-    say(page, "my orders")
-    wait_for_end(page)
+    page = answered(tabs, "my orders")
     page.get_by_role("tab", name="History").click()
     page.get_by_role("button", name="Fork after message 4").click()
     page.get_by_role("button", name="Fork here").click()
@@ -613,10 +594,8 @@ def test_the_history_can_be_forked_after_any_message(tabs: Tabs) -> None:
 
 
 def test_the_panels_show_the_context_the_requests_the_tokens_and_the_agents(tabs: Tabs) -> None:
-    """Each panel has what the log says: who changed what, the request as sent, tokens, the active agent."""
-    page = tabs.open()
-    say(page, "context")
-    wait_for_end(page)
+    """The panels show the changes of the context, the request as sent, the tokens, and the active agent."""
+    page = answered(tabs, "context")
     page.get_by_role("tab", name="Context").click()
     panel = page.get_by_role("tabpanel")
     expect(panel.locator(".change").first).to_contain_text("remember")
@@ -632,9 +611,7 @@ def test_the_panels_show_the_context_the_requests_the_tokens_and_the_agents(tabs
 
 def test_a_run_becomes_a_test_that_passes(tabs: Tabs, tmp_path: Path) -> None:
     """The copied code is a test of the agents with a scripted model, and it passes; with a decision too."""
-    page = tabs.open()
-    say(page, "my orders")
-    wait_for_end(page)
+    page = answered(tabs, "my orders")
     say(page, "a refund, please")
     page.get_by_role("button", name="Approve").click()
     wait_for_end(page, 3)
@@ -645,19 +622,8 @@ def test_a_run_becomes_a_test_that_passes(tabs: Tabs, tmp_path: Path) -> None:
         (tmp_path / f"test_{number}.py").write_text(code)
         page.keyboard.press("Escape")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.fspath(SUPPORT), os.environ.get("PYTHONPATH", "")])}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-        "-k",
-        "asyncio",
-        os.fspath(tmp_path),
-    ]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-k", "asyncio"]
+    command = [sys.executable, "-m", "pytest", *options, os.fspath(tmp_path)]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert ended.returncode == 0, ended.stdout
     assert "3 passed" in ended.stdout
@@ -665,9 +631,7 @@ def test_a_run_becomes_a_test_that_passes(tabs: Tabs, tmp_path: Path) -> None:
 
 def test_a_turn_becomes_an_eval_case(tabs: Tabs, tmp_path: Path) -> None:
     """The JSON is a file of cases that `load_cases` reads, with the conversation up to the turn."""
-    page = tabs.open()
-    say(page, "my orders")
-    wait_for_end(page)
+    page = answered(tabs, "my orders")
     turn = page.locator(".turn", has=page.locator(".group"))
     turn.hover()
     turn.get_by_role("button", name="Eval case").click()
@@ -724,8 +688,8 @@ def test_everything_works_with_the_keyboard_alone(tabs: Tabs) -> None:
     assert conversation(page) != before
 
 
-def test_a_screen_reader_is_told_what_happens(tabs: Tabs) -> None:
-    """The live region has a sentence for what happens, and neither the messages nor each piece of them are live."""
+def test_a_screen_reader_gets_the_events(tabs: Tabs) -> None:
+    """The live region has a sentence for each event, and neither the messages nor their pieces are live."""
     page = tabs.open()
     page.evaluate(
         "() => { window.said = []; new MutationObserver(() => window.said.push(document.querySelector('.sr[role=status]').textContent))"
@@ -734,7 +698,7 @@ def test_a_screen_reader_is_told_what_happens(tabs: Tabs) -> None:
     say(page, "the printer is stuck")
     page.wait_for_selector(RUNNING)
     time.sleep(0.4)
-    page.get_by_role("button", name="Stop", exact=True).click()
+    button(page, "Stop").click()
     wait_for_end(page)
     page.wait_for_function("() => window.said.includes('The run was stopped.')")
     said = page.evaluate("window.said")
@@ -801,7 +765,7 @@ def test_text_has_contrast_and_every_control_has_a_name(new_tabs: Any, scheme: s
         say(page, text)
         if name == "unknown":
             page.wait_for_selector(RUNNING)
-            page.get_by_role("button", name="Stop", exact=True).click()
+            button(page, "Stop").click()
         wait_for_end(page)
         look(name)
     for panel in ("Timeline", "Context", "Requests", "Tokens", "Agents", "History"):
@@ -815,9 +779,7 @@ def test_text_has_contrast_and_every_control_has_a_name(new_tabs: Any, scheme: s
 
 def test_a_narrow_screen_has_everything(new_tabs: Any, tmp_path: Path) -> None:
     """At 380 pixels nothing is wider than the screen, and the conversations and the panels are one press away."""
-    page = new_tabs(viewport={"width": 380, "height": 740}).open()
-    say(page, "my orders")
-    wait_for_end(page)
+    page = answered(new_tabs(viewport={"width": 380, "height": 740}), "my orders")
     for place, found in [("Conversations", ".chats"), ("Inspect", ".panels"), ("Chat", ".log")]:
         page.get_by_label("Parts of the page").get_by_role("button", name=place).click()
         expect(page.locator(found)).to_be_visible()

@@ -94,7 +94,7 @@ const scenes = {
     say(agent, "Erase it.");
     await run(agent, first);
     await run(agent, blocked);
-    const resume = agent.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved: true } }));
+    const resume = agent.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved: true, editedArgs: { name: "copy" } } }));
     await run(agent, second, { resume });
     const after = made();
     await after.connectAgent({}, replayed);

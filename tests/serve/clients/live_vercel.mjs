@@ -93,6 +93,18 @@ const scenes = {
     return { chats: [chat.result] };
   },
 
+  // The page answers each call of its own once.
+  async own() {
+    const chat = new Chat();
+    await chat.sendMessage({ text: "Go" });
+    await chat.settled();
+    for (const { toolName, toolCallId } of [...chat.seen.asked]) {
+      await chat.addToolOutput({ tool: toolName, toolCallId, output: { title: "Home" } });
+    }
+    await chat.settled();
+    return { chats: [chat.result] };
+  },
+
   async deny() {
     const chat = new Chat();
     await chat.sendMessage({ text: "Erase it." });

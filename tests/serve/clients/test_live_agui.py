@@ -22,11 +22,6 @@ needs_node = pytest.mark.skipif(
 pytestmark = pytest.mark.asyncio
 
 
-@pytest.fixture
-def workshop() -> Workshop:
-    return Workshop()
-
-
 def roles(found: dict[str, Any]) -> list[str]:
     return [message["role"] for message in found["messages"]]
 
@@ -61,13 +56,11 @@ async def test_a_fresh_agent_takes_over_an_aborted_run(workshop: Workshop) -> No
 
 @needs_node
 async def test_an_agent_runs_a_tool_of_its_own() -> None:
-    """The call is pending at the end of the first run; the result that the client adds is what the model reads."""
+    """The call is pending at the end of the first run, and the model reads the result that the client adds."""
 
     def script(request: Any) -> Any:
         last = request.body["messages"][-1]
-        return (
-            ScriptedAnswer(f"It says {last['content']}.") if last["role"] == "tool" else call("open_page", call_id="p")
-        )
+        return f"It says {last['content']}." if last["role"] == "tool" else call("open_page", call_id="p")
 
     async with served(script, wires=["agui"], client_tools="offer") as it:
         found = await play(SCRIPT, it.url, "tool")
@@ -78,7 +71,7 @@ async def test_an_agent_runs_a_tool_of_its_own() -> None:
 
 @needs_node
 async def test_an_agent_resumes_a_live_interrupt(workshop: Workshop) -> None:
-    """The client cannot run past an open interrupt; once it is resolved, a replay of the thread opens it no more."""
+    """The client cannot run past an open interrupt. Its answer may edit the arguments, and a replay does not open it again."""
     async with served([call("erase", call_id="e", name="draft"), "It is gone."], workshop, wires=["agui"]) as it:
         found = await play(SCRIPT, it.url, "interrupt")
         first, blocked, second, replayed = found["runs"]
@@ -88,7 +81,8 @@ async def test_an_agent_resumes_a_live_interrupt(workshop: Workshop) -> None:
         assert replayed["finished"]["outcome"] == {"type": "success"}
         assert found["open"] == []
         assert found["messages"][-1]["content"] == "It is gone."
-        assert workshop.erased == ["draft"]
+        assert roles(found) == ["user", "assistant", "tool", "assistant"]
+        assert workshop.erased == ["copy"]
 
 
 @needs_node
@@ -104,8 +98,8 @@ async def test_a_second_tab_learns_the_active_run(workshop: Workshop) -> None:
 
 
 @needs_node
-async def test_an_agent_is_told_of_a_failure() -> None:
-    """The provider fails: RUN_ERROR, with a public text and no word of the provider."""
+async def test_an_agent_gets_a_failure() -> None:
+    """A failure of the provider is a RUN_ERROR with a public text, without the text of the provider."""
     async with served([Failure(400, message="inner secret")], wires=["agui"]) as it:
         found = await play(SCRIPT, it.url, "failure")
         [run] = found["runs"]

@@ -59,7 +59,7 @@ async def test_an_error_in_a_stream_is_raised() -> None:
         async def read() -> None:
             chunks = await client.chat.completions.create(model="Boss", messages=HI, stream=True)
             async for chunk in chunks:
-                pieces.append(chunk.choices[0].delta.content or "")  # noqa: PERF401 - those before the error count
+                pieces.append(chunk.choices[0].delta.content or "")  # noqa: PERF401 - the pieces before the error count
 
         with pytest.raises(APIError) as caught:
             await read()
@@ -81,8 +81,8 @@ async def test_the_client_of_npm_chats() -> None:
 
 
 @needs_node
-async def test_the_client_of_npm_is_told_of_errors() -> None:
-    """Each is the error of its kind, with status, code and parameter; one in a stream is raised too."""
+async def test_the_client_of_npm_raises_errors() -> None:
+    """Each error has its class, status, code and parameter; an error in a stream is raised too."""
     script = [Failure(500, message="inner secret"), ScriptedAnswer("Wait.", [call("look", number=1)]), Failure(400)]
     async with served(script, wires=["openai"]) as it:
         found = await play(SCRIPT, it.url, "errors")
@@ -95,7 +95,7 @@ async def test_the_client_of_npm_is_told_of_errors() -> None:
 
 
 def llm_settings(it: Served, folder: Path) -> dict[str, str]:
-    """What the command needs to know of the service: a file with the model, and the key."""
+    """Return the environment of the command, after writing the files with the model and the key."""
     lines = ["- model_id: boss", "  model_name: Boss", f"  api_base: {it.url}/v1", "  api_key_name: swarm"]
     (folder / "extra-openai-models.yaml").write_text("\n".join(lines), encoding="utf-8")
     (folder / "keys.json").write_text('{"swarm": "token-of-ann"}', encoding="utf-8")
@@ -133,15 +133,15 @@ async def test_aider_edits_a_file(tmp_path: Path) -> None:
     """The agent's text is an edit in aider's own form, and the file is changed. Its tools do not show in the answer."""
     (tmp_path / "greet.py").write_text('print("Hello")\n', encoding="utf-8")
     edit = 'greet.py\n```python\n<<<<<<< SEARCH\nprint("Hello")\n=======\nprint("Good day")\n>>>>>>> REPLACE\n```\n'
-    flags = (
+    flags = [
         "--no-git",
         "--yes-always",
         "--no-check-update",
         "--no-analytics",
         "--no-show-model-warnings",
         "--no-pretty",
-    )
-    flags += ("--edit-format", "diff", "--map-tokens", "0", "--no-detect-urls", "--no-suggest-shell-commands")
+    ]
+    flags += ["--edit-format", "diff", "--map-tokens", "0", "--no-detect-urls", "--no-suggest-shell-commands"]
     async with served([call("look", number=1), edit], wires=["openai"], activity=True, cut=16) as it:
         settings = {"OPENAI_API_BASE": f"{it.url}/v1", "OPENAI_API_KEY": "token-of-ann", "PYTHONPATH": ""}
         ask = (os.environ["AIDER"], *flags, "--model", "openai/Boss", "--message", "Be more formal.", "greet.py")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aswarm import Agent, Hold, current_call, external_tool, tool
 from aswarm.runs import Limits
 from aswarm.testing import Failure, ScriptedAnswer, call
 from tests.support.runs.kept_runs import Workshop
@@ -21,11 +22,6 @@ pytestmark = [
     ),
     pytest.mark.parametrize("client", ["ai", "ai7"]),
 ]
-
-
-@pytest.fixture
-def workshop() -> Workshop:
-    return Workshop()
 
 
 def texts(chat: dict[str, Any]) -> list[str]:
@@ -49,7 +45,7 @@ async def test_a_chat_ends_with_its_reason(client: str) -> None:
 
 
 async def test_a_run_that_ends_on_a_result_is_not_sent_again(client: str) -> None:
-    """The last message is complete with its calls, and still the client does not go on by itself: they were the server's."""
+    """The client does not continue by itself after a last message with calls of the server."""
     limits = Limits(max_turns=1)
     async with served(lambda _: call("look", number=1), wires=["vercel"], limits=limits) as it:
         [chat] = (await play(SCRIPT, it.url, "whole", client))["chats"]
@@ -59,7 +55,7 @@ async def test_a_run_that_ends_on_a_result_is_not_sent_again(client: str) -> Non
 
 
 async def test_a_chat_is_taken_over_by_a_page_that_is_loaded_again(client: str, workshop: Workshop) -> None:
-    """The stop only ends the reading; the new page has the whole message; after the end a third one gets 204."""
+    """A stop only ends the reading; the new page has the whole message; after the end a third page gets 204."""
     async with served([ScriptedAnswer("Wait.", [call("slow")]), "Done."], workshop, wires=["vercel"]) as it:
         found = await play(SCRIPT, it.url, "resume", client, asked=workshop.go.set)
         first, second, third = found["chats"]
@@ -72,18 +68,42 @@ async def test_a_chat_is_taken_over_by_a_page_that_is_loaded_again(client: str, 
 
 
 async def test_a_chat_approves_a_live_call(client: str, workshop: Workshop) -> None:
-    """The approval is sent once by itself; the call runs, and the message continues."""
-    async with served([call("erase", name="draft"), "It is gone."], workshop, wires=["vercel"]) as it:
+    """The client sends the approval once by itself, also if other calls stand beside it; the message continues."""
+    calls = [call("look", number=1), call("erase", name="draft"), call("look", number=2)]
+    async with served([calls, "It is gone."], workshop, wires=["vercel"]) as it:
         [chat] = (await play(SCRIPT, it.url, "approve", client))["chats"]
         assert [request["status"] for request in chat["requests"]] == [200, 200]
         assert workshop.erased == ["draft"]
-        assert states(chat) == ["output-available"]
+        assert (states(chat), chat["asked"]) == (["output-available"] * 3, [])
         assert texts(chat) == ["Erase it.", "It is gone."]
         assert len(chat["messages"]) == 2
 
 
+@pytest.mark.parametrize("name", ["page", "question"])
+async def test_a_chat_answers_a_call_of_its_own(client: str, name: str) -> None:
+    """The client is asked once for a tool of its own or a question of a function, and its output is the answer."""
+    answers: list[Any] = []
+
+    @tool(may_wait=True)
+    async def question() -> str:
+        if current_call().answer is None:
+            raise Hold("Which one?")
+        answers.append(current_call().answer)
+        return "answered"
+
+    page = external_tool(name="page", description="Opens a page.", parameters={"type": "object", "properties": {}})
+    agent = Agent(name="Boss", functions=[question, page])
+    async with served([call(name, call_id="c1"), "Done."], agents=agent, wires=["vercel"]) as it:
+        [chat] = (await play(SCRIPT, it.url, "own", client))["chats"]
+        assert [request["status"] for request in chat["requests"]] == [200, 200]
+        assert [each["toolCallId"] for each in chat["asked"]] == ["c1"]
+        assert (states(chat), texts(chat)) == (["output-available"], ["Go", "Done."])
+        assert answers == ([] if name == "page" else [{"title": "Home"}])
+        assert "Home" in it.sent()[-1][-1]["content"] or name == "question"
+
+
 async def test_a_chat_denies_a_live_call(client: str, workshop: Workshop) -> None:
-    """Nothing runs; the part says so, and the reason has reached the model."""
+    """The function does not run, the part is denied, and the model reads the reason."""
     async with served([call("erase", name="draft"), "Then not."], workshop, wires=["vercel"]) as it:
         [chat] = (await play(SCRIPT, it.url, "deny", client))["chats"]
         assert workshop.erased == []
@@ -101,7 +121,7 @@ async def test_a_chat_makes_an_answer_again_and_continues(client: str) -> None:
         assert texts(chat) == [message["content"] for message in kept] == ["Go", "Two.", "And now?", "Three."]
 
 
-async def test_a_chat_is_told_of_a_failure(client: str) -> None:
+async def test_a_chat_gets_a_failure(client: str) -> None:
     """The status is "error", with a public text."""
     async with served([Failure(400, message="inner secret")], wires=["vercel"]) as it:
         [chat] = (await play(SCRIPT, it.url, "whole", client))["chats"]

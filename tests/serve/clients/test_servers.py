@@ -49,7 +49,7 @@ def head(method: str, place: str, body: bytes = b"", **more: str) -> bytes:
 
 
 def start_stream(raw: socket.socket, text: str, **body: Any) -> None:
-    """Start a run whose stream is the answer to the same request, and read until its function has begun."""
+    """Start a run whose stream is the answer to the same request, and read until its function runs."""
     content = json.dumps({"text": text, **body}).encode()
     raw.sendall(head("POST", "/conversations/c/runs", content, accept="text/event-stream"))
     seen = b""
@@ -68,10 +68,10 @@ def only_run(it: ServiceProcess) -> dict[str, Any]:
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("version", ["", "2.4"], ids=["own version", "2.4"])
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_server_is_heard_when_a_client_goes(
+def test_a_server_reports_a_client_that_disconnects(
     tmp_path: Path, server: str, version: str, how: str, connect: Connect
 ) -> None:
-    """The run of "cancel" is stopped while its function is silent, whatever the server says of itself."""
+    """A run with "cancel" is stopped while its function is silent, with any version of ASGI."""
     with service_process(tmp_path / "chats.sqlite", server=server, version=version) as it:
         raw = connect(it)
         start_stream(raw, "slow 60", on_disconnect="cancel")
@@ -120,7 +120,7 @@ def test_streams_end_at_sigterm_and_their_runs_are_kept(tmp_path: Path, server: 
         first.process.send_signal(signal.SIGTERM)
         texts = [read_all(raw) for raw in raws]
         first.process.wait(120)
-        if server != "hypercorn":  # it tells nothing that an app could hear, and cuts the streams after 3 seconds
+        if server != "hypercorn":  # hypercorn sends no signal to the app, and cuts the streams after 3 seconds
             assert all(text.endswith(b"retry: 1000\n\n\r\n0\r\n\r\n") for text in texts), texts
     with service_process(store) as second:
         states = [second.ended(run["id"]) for run in second.browser.get("/runs").json()["runs"]]

@@ -19,18 +19,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from aswarm._record.entries import Entry, joined
+from aswarm.runs import Entry
 from aswarm.serve.wires.agui.encoder import AGUIWire
 from aswarm.serve.wires.vercel.encoder import VercelWire
 from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
 from tests.support.runs.run_logs import Scene, closed, logged_now, scenes
-from tests.support.serve.wire_checks import data_of
+from tests.support.serve.wire_checks import data_of, joined
 
 Json = dict[str, Any]
 READER = Path(__file__).with_name("readers.mjs")
 EVENT: TypeAdapter[Any] = TypeAdapter(Event)
-# Arguments that are no JSON are what a model wrote, or where its completion was cut.
+# A model may write arguments that are no JSON, or its completion may be cut.
 BAD_ARGUMENTS = "AGUI204"
 
 
@@ -45,7 +45,7 @@ def parts(log: Sequence[Entry]) -> list[Json]:
 
 
 @given(scenes(concurrent=True), st.data())
-def test_each_event_is_one_of_ag_ui(scene: Scene, data: st.DataObject) -> None:
+def test_each_event_is_an_event_of_ag_ui(scene: Scene, data: st.DataObject) -> None:
     """The models read each event, and write the same again; the validator finds nothing in whole runs and in cut ones."""
     for log in logged_now(scene).logs:
         at = data.draw(st.integers(1, len(log) - 1))
@@ -61,8 +61,8 @@ def test_each_event_is_one_of_ag_ui(scene: Scene, data: st.DataObject) -> None:
             assert [each for each in diagnostics if each.rule != BAD_ARGUMENTS and each.severity != "info"] == []
 
 
-def test_the_outcomes_are_those_of_ag_ui() -> None:
-    """An unknown outcome would be read as success: the models of the outcomes are asked one by one."""
+def test_the_models_of_ag_ui_read_the_outcomes() -> None:
+    """A client would take an unknown outcome for a success, so the model of each outcome reads it."""
     asked = events(logged_now(Scene([call("ask", n=1)])).logs[0])[-1]["outcome"]
     assert Interrupt.model_validate(asked["interrupts"][0]).tool_call_id
     pending = events(logged_now(Scene([call("page_open", n=1)])).logs[0])[-1]["outcome"]

@@ -22,7 +22,7 @@ _BURN = "import os, time; parent = os.getppid(); ends = time.monotonic() + 600\n
 
 
 def suspend(pids: Sequence[int], seconds: float) -> None:
-    """Stop processes with SIGSTOP, and continue them; ignore processes that have ended."""
+    """Stop processes with SIGSTOP, and continue them; ignore finished processes."""
     for step, wait in ((signal.SIGSTOP, seconds), (signal.SIGCONT, 0)):
         for pid in pids:
             with suppress(ProcessLookupError):

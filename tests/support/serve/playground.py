@@ -32,7 +32,7 @@ async def look_up_order(order_id: int) -> str:
 
 
 async def check_stock(item: str) -> str:
-    """Say how many of an item are in stock."""
+    """Return the number of an item in stock."""
     ran.append("check_stock")
     await anyio.sleep(0.8)
     return f"12 of {item} are in stock."
@@ -232,13 +232,7 @@ def make_service(**settings: Any) -> Service:
     swarm = AsyncSwarm(ScriptedModel(script, cut=5).client())
     return create_app(
         swarm,
-        **{
-            "agents": [triage, orders, refunds],
-            "auth": local_only,
-            "page": True,
-            "show": show_everything,
-            **settings,
-        },
+        **{"agents": [triage, orders, refunds], "auth": local_only, "page": True, "show": show_everything, **settings},
     )
 
 

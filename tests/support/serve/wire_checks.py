@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from aswarm.runs import Entry
+from tests.support.runs.run_logs import Scene, logged_now
+
 Json = dict[str, Any]
+
+
+def log_of(*script: Any, **options: Any) -> list[Entry]:
+    """Return the log of the last run of a scene."""
+    return logged_now(Scene(script, cut=None, **options)).logs[-1]
 
 
 def data_of(frames: Iterable[bytes]) -> list[str]:
@@ -19,6 +27,25 @@ def data_of(frames: Iterable[bytes]) -> list[str]:
         names = [line.partition(": ")[0] for line in lines]
         assert names in (["data"], ["id", "data"])
         found.append(lines[-1].removeprefix("data: "))
+    return found
+
+
+def joined(log: Sequence[Entry]) -> list[Entry]:
+    """Return the log for a later reader: consecutive pieces of one text, or of the arguments of one call, are one entry."""
+    found: list[Entry] = []
+    for entry in log:
+        last = found[-1] if found else entry
+        key = "arguments" if entry.type == "ToolCallDelta" else "text"
+        is_more = last is not entry and entry.type == last.type and key in entry.fields
+        if is_more and key == "arguments":
+            new = entry.fields["id"] is not None or entry.fields["name"] is not None
+            is_more = not new and entry.fields["index"] == last.fields["index"]
+        if not is_more:
+            found.append(entry)
+            continue
+        whole = (last.fields[key] or "") + (entry.fields[key] or "")
+        first = last.seq if last.first is None else last.first
+        found[-1] = Entry(entry.seq, last.at_ms, last.type, {**last.fields, key: whole}, first)
     return found
 
 
