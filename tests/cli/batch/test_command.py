@@ -176,23 +176,16 @@ def test_calls_whose_outcome_is_unknown() -> None:
     assert "The outcome of 1 call in 1 item is unknown" in result.stderr
 
 
-def test_a_batch_over_the_responses_api() -> None:
-    """`--api responses` is the API of all requests."""
-    with model(call("look_up", order_id=7), "It is on its way.") as server:
-        result = batch(server, write({"input": "Where?"}), "-o", OUT, "--api", "responses", "-c", "user=Ann")
-    assert (result.exit_code, outcomes()[0]["text"]) == (0, "It is on its way.")
-    assert all("input" in request for request in server.requests)
-
-
 def test_from_stdin_to_stdout() -> None:
-    """`-` reads stdin, stdout has only outcomes, and --no-messages leaves their messages out."""
+    """`-` reads stdin, stdout has only outcomes, --no-messages leaves their messages out, and --api is the API."""
     with model("A", "B") as server:
-        result = batch(server, "-", "--no-messages", stdin='{"input": "a"}\n{"input": "b"}\n')
+        result = batch(server, "-", "--no-messages", "--api", "responses", stdin='{"input": "a"}\n{"input": "b"}\n')
     assert result.exit_code == 0
     lines = outcomes(result.stdout)
     assert [(line["id"], line["text"]) for line in lines] == [(1, "A"), (2, "B")]
     assert "messages" not in lines[0]
     assert "Outcomes are in" not in result.stderr
+    assert all("input" in request for request in server.requests)
 
 
 def test_csv() -> None:
@@ -231,8 +224,8 @@ def test_a_failed_item_has_its_partial_run() -> None:
     assert result.exit_code == 1
     failed, answered = outcomes()
     assert (failed["status"], answered["status"]) == ("error", "answer")
-    assert failed["error"]["type"] == "CompletionError"
-    assert failed["error"]["status_code"] == 400
+    error = {key: failed["error"][key] for key in ("type", "status_code", "retryable")}
+    assert error == {"type": "CompletionError", "status_code": 400, "retryable": False}
     assert [message["role"] for message in failed["messages"]] == ["assistant", "tool"]
     assert "line 1 (id 1) failed: " in result.stderr
     assert "1 answered, 1 failed" in result.stderr

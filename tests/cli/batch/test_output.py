@@ -13,15 +13,12 @@ from pathlib import Path
 import pytest
 from click import ClickException
 
-from aswarm import CompletionError, Response
 from aswarm.cli.commands.batch.output import (
     BatchOutput,
     RejectedLines,
     encoded,
-    error_of,
     open_output,
     rejected_path,
-    status_of,
 )
 from aswarm.cli.commands.batch.readers import BadLine, InputRecord
 
@@ -48,16 +45,6 @@ def test_lines_are_there_at_once() -> None:
     with open_output(OUT, io.StringIO(), resume=False) as output:
         add(output, line(1))
         assert ids() == [(1, "answer")]
-
-
-def test_a_file_that_has_lines_is_not_written_over() -> None:
-    """An output with lines needs --resume, and an empty file is written."""
-    Path(OUT).write_bytes(line(1))
-    with pytest.raises(ClickException, match="has lines already"):
-        open_output(OUT, io.StringIO(), resume=False)
-    assert ids() == [(1, "answer")]
-    Path(OUT).write_bytes(b"")
-    open_output(OUT, io.StringIO(), resume=False).close()
 
 
 def done(output: BatchOutput, *keys: str | int) -> list[bool]:
@@ -112,19 +99,6 @@ def test_a_line_without_its_line_break() -> None:
     assert Path(OUT).read_bytes() == line(1) + line(2)
 
 
-def test_an_output_of_other_items() -> None:
-    """Another conversation with the id of a line is an error, because each line has a digest."""
-    record = InputRecord(1, 7, "Hi", {"user": 1})
-    Path(OUT).write_bytes(encoded({"id": 7, "status": "answer", "input_digest": record.digest}))
-    with open_output(OUT, io.StringIO(), resume=True) as output:
-        assert output.has(InputRecord(5, "7", "Hi", {"user": 1}, "other metadata"))
-        for other in (InputRecord(5, 7, "Ho", {"user": 1}), InputRecord(5, 7, "Hi")):
-            with pytest.raises(
-                ClickException, match="line 5: the output has another conversation with the id 7; choose another"
-            ):
-                output.has(other)
-
-
 def test_a_link_stays_a_link() -> None:
     """Lines are appended to the target of a link."""
     Path("real.jsonl").write_bytes(line(1))
@@ -157,12 +131,6 @@ def test_a_file_that_is_not_of_a_batch_is_left_alone(content: str) -> None:
     with pytest.raises(ClickException, match=r"line 1 of .*out.jsonl was not written by aswarm batch"):
         open_output(OUT, io.StringIO(), resume=True)
     assert Path(OUT).read_text() == content
-
-
-def test_an_output_that_cannot_be_opened() -> None:
-    """An output that cannot be opened is an error."""
-    with pytest.raises(ClickException, match="cannot be written: No such file or directory"):
-        open_output("none/out.jsonl", io.StringIO(), resume=True)
 
 
 def test_streams() -> None:
@@ -250,36 +218,6 @@ def test_a_pipe_without_a_reader() -> None:
         os.close(reader)
         with pytest.raises(BrokenPipeError):
             add(output, line(1))
-
-
-def test_a_disk_that_is_full() -> None:
-    """A full disk is an error with its reason."""
-    with (
-        open_output("/dev/full", io.StringIO(), resume=False) as output,
-        pytest.raises(ClickException, match="/dev/full cannot be written: No space left on device"),
-    ):
-        add(output, line(1))
-
-
-def test_statuses() -> None:
-    """The status is the stop of the run, except for refusals and errors."""
-    refusal = Response(messages=[{"role": "assistant", "content": None, "refusal": "No."}])
-    assert status_of(Response(messages=[{"role": "assistant", "content": "Hi"}]), None) == "answer"
-    assert status_of(Response(stop="max_turns"), None) == "max_turns"
-    assert status_of(refusal, None) == "refusal"
-    assert status_of(None, None) == status_of(Response(), ValueError()) == "error"
-
-
-def test_errors() -> None:
-    """An error is an object, with the fields of an error of the provider."""
-    assert error_of(None) is None
-    assert error_of(ValueError("no")) == {"type": "ValueError", "message": "no"}
-    assert error_of(CompletionError("busy", status_code=429, retryable=True)) == {
-        "type": "CompletionError",
-        "message": "busy",
-        "status_code": 429,
-        "retryable": True,
-    }
 
 
 def test_any_text_can_be_written() -> None:
