@@ -1,4 +1,4 @@
-"""An agent tool inside which a function has run: no report says that nothing happened, and no resume repeats it."""
+"""An agent tool inside which a function has run: its outcome is known or unknown, and no resumed run repeats it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,11 @@ import pytest
 from aswarm import Agent, Answer, AsyncSwarm, Budget, ConfigurationError, Response, agent_tool, external_tool, tool
 from aswarm.guards import Block, Say, guard_tool
 from aswarm.testing import Request, ScriptedModel, call, check_history
+from tests.support.run.inner_agents import model_of
 
 pytestmark = pytest.mark.anyio
 
 UNKNOWN = "cancelled; its outcome is unknown"
-
-
-def model_of(**scripts: list[Any]) -> ScriptedModel:
-    """A model that answers each agent from its own script; an agent is known by its instructions."""
-
-    def script(request: Request) -> Any:
-        return scripts[request.messages[0]["content"]].pop(0)
-
-    return ScriptedModel(script)
 
 
 class Shop:
@@ -51,7 +43,7 @@ class Shop:
         return await swarm.run(self.agent, history, resume=resume, budget=budget)
 
     async def fails(self, **scripts: list[Any]) -> Response:
-        """Run to a ConfigurationError. The outer call is unknown, and a resume of its history repeats nothing."""
+        """Run to a ConfigurationError. The outer call is unknown, and a resumed run of its history repeats nothing."""
         with pytest.raises(ConfigurationError) as caught:
             await self.run(budget=Budget(cost=1, prices={"known": (1, 1)}), **scripts)
         response = caught.value.response
@@ -69,7 +61,6 @@ def answers(response: Response) -> list[str]:
 
 
 def stored(response: Response) -> list[Any]:
-    """The history as it comes back from a storage."""
     history: list[Any] = json.loads(json.dumps([{"role": "user", "content": "Go"}, *response.messages]))
     return history
 
@@ -77,43 +68,33 @@ def stored(response: Response) -> list[Any]:
 OUTER = call("payer", call_id="p", request="Pay")
 
 
-async def test_context_that_is_not_json_after_an_effect() -> None:
-    """The inner run charges, sets an object, and then waits: it cannot continue, and it has charged."""
-
-    def note(context_variables: MutableMapping[str, Any]) -> str:
-        context_variables["socket"] = object()
-        return "noted"
-
-    shop = Shop(inner=(note,))
-    await shop.fails(outer=[[OUTER]], payer=[[call("charge"), call("note")], [call("refund")]])
-    assert shop.effects == ["charge"]
+def spoil(context_variables: MutableMapping[str, Any]) -> str:
+    """Make the context no JSON, so that a run that waits cannot continue."""
+    context_variables["socket"] = object()
+    return "spoiled"
 
 
-async def test_a_handoff_to_a_bad_agent_after_an_effect() -> None:
+def leave_for_a_bad_agent() -> Agent:
     def bad(_argument: object, /) -> str:
         return ""
 
-    broken = Agent(name="Broken", functions=[bad])
-
-    def go() -> Agent:
-        return broken
-
-    shop = Shop(inner=(go,))
-    await shop.fails(outer=[[OUTER]], payer=[[call("charge")], [call("go")]])
-    assert shop.effects == ["charge"]
+    return Agent(name="Broken", functions=[bad])
 
 
-async def test_a_model_without_a_price_after_an_effect() -> None:
-    def go() -> Agent:
-        return Agent(name="Other", model="unknown")
+def leave_for_no_price() -> Agent:
+    return Agent(name="Other", model="unknown")
 
-    shop = Shop(inner=(go,))
-    await shop.fails(outer=[[OUTER]], payer=[[call("charge"), call("go")]])
+
+@pytest.mark.parametrize("function", [spoil, leave_for_a_bad_agent, leave_for_no_price])
+async def test_a_mistake_after_an_effect(function: Any) -> None:
+    """An inner run that cannot continue has had its effect."""
+    shop = Shop(inner=(function,))
+    await shop.fails(outer=[[OUTER]], payer=[[call("charge"), call(function.__name__)], [call("refund")]])
     assert shop.effects == ["charge"]
 
 
 async def test_a_mistake_before_any_effect_leaves_the_call_open() -> None:
-    """The call can be resumed once the mistake is mended."""
+    """The call can be resumed once the mistake is corrected."""
     inner = Agent(name="Inner", model="unknown")
     outer = Agent(name="Outer", model="known", functions=[agent_tool(inner)])
     with pytest.raises(ConfigurationError) as caught:
@@ -131,7 +112,7 @@ def leave() -> Agent:
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
 async def test_a_neighbour_hands_off_while_the_inner_run_waits(order: list[int]) -> None:
-    """Whether the model named the handoff first or last, the report of the paid call is right."""
+    """The handoff waits with an earlier call; after the handoff, the call with the effect is unknown."""
     shop = Shop(leave)
     calls = [OUTER, call("leave", call_id="l")]
     response = await shop.run(
@@ -148,7 +129,7 @@ async def test_a_neighbour_hands_off_while_the_inner_run_waits(order: list[int])
 
 
 async def test_a_later_call_of_the_same_id_and_name() -> None:
-    """Its answer would be taken for that of the call that waits, so it runs after that call."""
+    """A later call with the same id runs after the call that waits, so that their answers are not exchanged."""
     shop = Shop()
     twice = [OUTER, call("payer", call_id="p", request="Look")]
 
@@ -173,35 +154,31 @@ async def waiting_history(shop: Shop) -> list[Any]:
     return stored(response)
 
 
-@pytest.mark.parametrize("decision", [False, {"deny": "late"}], ids=["False", "reason"])
-async def test_a_denial_after_an_effect(decision: object) -> None:
-    """The model does not read "not run"."""
+AFTER = "stopped: denied by the user, after functions had run inside"
+
+
+@pytest.mark.parametrize(
+    ("decision", "start", "end"),
+    [(False, AFTER, ""), ({"deny": "late"}, AFTER, ": late"), ("paid already", "paid already", "")],
+    ids=["False", "reason", "text"],
+)
+async def test_an_answer_of_the_user_after_an_effect(decision: object, start: str, end: str) -> None:
+    """The model reads that functions have run, or the text of the user, and the call is unknown."""
     shop = Shop()
     response = await shop.run(await waiting_history(shop), {"p": decision}, outer=["Done."])
     (answer,) = answers(response)
-    assert answer.startswith("stopped: denied by the user, after functions had run inside")
-    assert answer.endswith(": late") == isinstance(decision, dict)
+    assert answer.startswith(start)
+    assert answer.endswith(end or answer)
     assert ([each.id for each in response.unknown_calls], shop.effects) == (["p"], ["charge"])
-
-
-async def test_a_denial_before_an_effect() -> None:
-    """Nothing has run inside, and the report says so."""
-    shop = Shop()
-    first = await shop.run(outer=[[OUTER]], payer=[[call("refund")]])
-    response = await shop.run(stored(first), {"p": False}, outer=["Done."])
+    unpaid = Shop()
+    first = await unpaid.run(outer=[[OUTER]], payer=[[call("refund")]])
+    response = await unpaid.run(stored(first), {"p": False}, outer=["Done."])
     assert (answers(response), response.unknown_calls) == (["not run: denied by the user"], [])
 
 
-async def test_a_text_of_the_user_after_an_effect() -> None:
-    """It stands in place of the result, and the effect stays."""
-    shop = Shop()
-    response = await shop.run(await waiting_history(shop), {"p": "paid already"}, outer=["Done."])
-    assert (answers(response), [each.id for each in response.unknown_calls]) == (["paid already"], ["p"])
-
-
 @pytest.mark.parametrize("result", ["charged", Answer({"charged": 5})], ids=["a text", "JSON"])
-async def test_an_effect_that_a_program_elsewhere_had(result: Any) -> None:
-    """A call of an external tool has run, as its result says."""
+async def test_an_effect_of_another_program(result: Any) -> None:
+    """A call of an external tool with a result has run."""
     shop = Shop(
         inner=(external_tool(name="card", description="Charges.", parameters={"type": "object", "properties": {}}),)
     )
@@ -213,7 +190,7 @@ async def test_an_effect_that_a_program_elsewhere_had(result: Any) -> None:
 
 
 async def test_an_effect_of_an_earlier_run_counts() -> None:
-    """The inner run waits twice; the effect came before the first wait, the mistake after the second."""
+    """An effect before the first wait of an inner run counts after its second wait."""
     shop = Shop()
     history = await waiting_history(shop)
     again = await shop.run(history, {"p": Answer({"r": False})}, payer=[[call("refund", call_id="s")]])
@@ -223,7 +200,6 @@ async def test_an_effect_of_an_earlier_run_counts() -> None:
 
 
 async def test_agents_inside_agents() -> None:
-    """A function that has run two levels down counts."""
     shop = Shop()
     outermost = Agent(name="Top", instructions="top", functions=[agent_tool(shop.agent), leave])
     scripts: dict[str, list[Any]] = {"payer": [[call("charge")], [call("refund")]], "outer": [[OUTER]]}
@@ -234,7 +210,7 @@ async def test_agents_inside_agents() -> None:
 
 
 async def test_a_new_message_after_a_wait() -> None:
-    """A program drops the question and sends the history with a new message: the model reads that the outcome is unknown."""
+    """A program drops the question and sends a new message: the model reads that the outcome is unknown."""
     shop = Shop()
     history = await waiting_history(shop)
     model = model_of(outer=["Done."])
@@ -265,7 +241,7 @@ async def test_a_guard_refuses_a_call_that_goes_on(verdict: Any) -> None:
 
 
 async def test_a_function_that_is_gone() -> None:
-    """The program has changed while the call waited."""
+    """A call of a function that the program no longer has is unknown after an effect."""
     shop = Shop()
     history = await waiting_history(shop)
     response = await AsyncSwarm(ScriptedModel(["Done."]).client()).run(Agent(name="Editor"), history, resume=True)
@@ -274,7 +250,7 @@ async def test_a_function_that_is_gone() -> None:
 
 
 async def test_a_new_message_after_a_second_wait() -> None:
-    """The first question came before any effect, the second one after it: its entry stands behind the first."""
+    """The entry of the second wait counts, which has the effect."""
     shop = Shop()
     first = await shop.run(outer=[[OUTER]], payer=[[call("refund", call_id="r")]])
     scripts = {"payer": [[call("charge")], [call("refund", call_id="s")]]}

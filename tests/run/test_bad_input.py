@@ -1,47 +1,34 @@
-"""Bad input is a `ConfigurationError` that says what to do, before any request, from every face."""
+"""Bad input is a `ConfigurationError` that names the remedy, before any request, from every way to run."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any, Literal
+from typing import Any
 
 import pytest
+from openai import AsyncOpenAI
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Swarm, tool
 from aswarm.conversations import MemoryStore
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.run.ways_to_run import FACES, consume
 
 pytestmark = pytest.mark.anyio
 
-Face = Literal["run", "classic", "run_and_stream", "stream"]
-FACES: tuple[Face, ...] = ("run", "classic", "run_and_stream", "stream")
 ASKED: dict[str, Any] = {
     "role": "assistant",
     "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}],
 }
 
 
-async def through(swarm: AsyncSwarm, face: Face, agent: Any, messages: Any, **options: Any) -> None:
-    if face == "run":
-        await swarm.run(agent, messages, **options)
-    elif face == "stream":
-        async with swarm.stream(agent, messages, **options) as run:
-            async for _ in run:
-                pass
-    else:
-        stream = swarm.run(agent, messages, stream=True, **options) if face == "classic" else None
-        async for _ in stream or swarm.run_and_stream(agent, messages, **options):
-            pass
-
-
 async def refused(agent: Any, messages: Any = "Go", **options: Any) -> str:
-    """The one text with which every face refuses, without a request."""
+    """Return the text of the error, which is the same for every way to run, without a request."""
     texts: set[str] = set()
-    for face in FACES:
+    for face in (*FACES, "run_and_stream"):
         model = ScriptedModel([])
         with pytest.raises(ConfigurationError) as caught:
-            await through(AsyncSwarm(client=model.client()), face, agent, messages, **options)
+            await consume(AsyncSwarm(client=model.client()), agent, face, [], messages=messages, **options)
         assert model.requests == [], face
         texts.add(str(caught.value))
     (text,) = texts
@@ -49,7 +36,7 @@ async def refused(agent: Any, messages: Any = "Go", **options: Any) -> str:
 
 
 async def test_open_calls_at_the_end() -> None:
-    """Calls left open at the end of the messages are not run unless `resume=True` says that they may."""
+    """Open calls at the end of the messages run only with `resume=True`."""
     ran: list[str] = []
 
     def f() -> str:
@@ -69,7 +56,7 @@ async def test_open_calls_at_the_end() -> None:
 
 @pytest.mark.parametrize("answered", [0, 1])
 async def test_only_some_calls_open(answered: int) -> None:
-    """A caller may answer some calls itself; the rest are as open as before, and are the ones that run."""
+    """If the caller has answered some calls itself, only the other calls run."""
     ran: list[int] = []
 
     def f(number: int) -> str:
@@ -113,7 +100,7 @@ async def test_only_some_calls_open(answered: int) -> None:
     ids=repr,
 )
 async def test_messages_that_are_not_messages(messages: object, says: list[str]) -> None:
-    """The text says which message it is, and what is wrong with it."""
+    """The error names the message and the fault."""
     text = await refused(Agent(), messages)
     assert all(word in text for word in says), text
 
@@ -159,7 +146,7 @@ headline.__name__ = "head line"
     ],
 )
 async def test_functions_that_cannot_be_offered(functions: list[Any], says: list[str]) -> None:
-    """The text names the function, and the parameter where it is one."""
+    """The error names the function, and the parameter if the parameter is wrong."""
     text = await refused(Agent(functions=functions))
     assert all(word in text for word in says), text
 
@@ -175,48 +162,37 @@ async def test_a_function_twice_counts_once() -> None:
 
 @pytest.mark.parametrize("max_turns", [-1, -0.5, math.nan, None, "3"])
 async def test_max_turns_that_counts_nothing(max_turns: Any) -> None:
-    """A negative `max_turns`, or one that is no number, is refused by name."""
     text = await refused(Agent(), max_turns=max_turns)
     assert "max_turns" in text
 
 
 @pytest.mark.parametrize("agent", [None, "Agent", Agent, {"name": "A"}])
-async def test_what_is_not_an_agent(agent: object) -> None:
-    """Anything but an Agent is refused, and the text says what came instead."""
+async def test_a_value_that_is_no_agent(agent: object) -> None:
+    """The error names the type of the value."""
     text = await refused(agent)
     assert "Agent" in text and type(agent).__name__ in text
 
 
-@pytest.mark.parametrize("context", [[], "x", 7])
+@pytest.mark.parametrize("context", [[], "x", 7, [("a", 1)]])
 async def test_context_variables_that_are_no_dict(context: Any) -> None:
-    """Context variables must be a dict."""
     text = await refused(Agent(), context_variables=context)
     assert "context_variables" in text and type(context).__name__ in text
 
 
 async def test_no_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a client and without OPENAI_API_KEY, making the swarm works; running says what to set or to pass."""
+    """A swarm without a client and without OPENAI_API_KEY can be made, and the error of its run names both."""
     for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY"):
         monkeypatch.delenv(name, raising=False)
     for face in FACES:
         with pytest.raises(ConfigurationError) as caught:
-            await through(AsyncSwarm(), face, Agent(), "Go")
+            await consume(AsyncSwarm(), Agent(), face, [])
         assert "OPENAI_API_KEY" in str(caught.value) and "client=" in str(caught.value)
 
 
-@pytest.mark.parametrize("client", ["client", 7, object()], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("client", ["client", 7, object(), AsyncOpenAI], ids=lambda value: type(value).__name__)
 def test_a_client_that_is_no_client(client: object) -> None:
-    """What is no client is refused where it is passed in."""
     with pytest.raises(ConfigurationError, match=type(client).__name__):
         AsyncSwarm(client=client)
-
-
-def test_a_client_class_is_no_client() -> None:
-    """`AsyncOpenAI` without its brackets is refused where it is passed in."""
-    from openai import AsyncOpenAI
-
-    with pytest.raises(ConfigurationError):
-        AsyncSwarm(client=AsyncOpenAI)
 
 
 async def test_a_bad_function_of_the_next_agent() -> None:
@@ -225,7 +201,7 @@ async def test_a_bad_function_of_the_next_agent() -> None:
     for face in FACES:
         model = ScriptedModel([call("transfer_to_bad"), "never"])
         with pytest.raises(ConfigurationError, match="variable") as caught:
-            await through(AsyncSwarm(client=model.client()), face, Agent(name="First", functions=[bad]), "Go")
+            await consume(AsyncSwarm(client=model.client()), Agent(name="First", functions=[bad]), face, [])
         assert len(model.requests) == 1
         assert caught.value.response is not None and caught.value.response.agent.name == "First"
         check_history(caught.value.response.messages)
@@ -233,20 +209,17 @@ async def test_a_bad_function_of_the_next_agent() -> None:
 
 @pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": -1}, {"timeout": math.nan}])
 def test_a_timeout_that_is_none(options: dict[str, float]) -> None:
-    """A timeout that is not a positive number is refused where the tool is made."""
     with pytest.raises(ConfigurationError, match="timeout"):
         tool(**options)  # type: ignore[call-overload]
 
 
 def test_no_threads() -> None:
-    """A swarm needs at least one worker thread."""
     with pytest.raises(ConfigurationError, match="max_threads"):
         AsyncSwarm(max_threads=0)
 
 
 @pytest.mark.parametrize("message", [{"role": "user"}, {"role": "user", "text": "hi"}, {"role": "system"}])
 async def test_a_message_without_content_is_refused(message: dict[str, str]) -> None:
-    """A user or system message without content is refused before any request."""
     model = ScriptedModel([])
     with pytest.raises(ConfigurationError, match=r"messages\[0\] has no content"):
         await AsyncSwarm(client=model.client()).run(Agent(), [message])
@@ -277,7 +250,6 @@ async def test_an_unknown_keyword_is_refused_by_the_name_of_the_method(word: str
 
 
 async def test_a_conversation_takes_decisions_only_by_its_method_resume() -> None:
-    """`resume=` is no keyword of a conversation's methods."""
     chat = MemoryStore().conversation("a", AsyncSwarm(client=ScriptedModel([]).client()), agent=Agent())
     given: dict[str, Any] = {"resume": True}
     with pytest.raises(TypeError, match=r"^run\(\) got an unexpected keyword argument 'resume'$"):
@@ -299,7 +271,7 @@ async def test_a_conversation_takes_decisions_only_by_its_method_resume() -> Non
     ],
 )
 async def test_a_keyword_of_another_library_is_refused_with_ours(word: str, remedy: str) -> None:
-    """As a field of another library is on an agent; in each method that starts a run."""
+    """The TypeError of each method that starts a run names the keyword of aswarm."""
     swarm = AsyncSwarm(client=ScriptedModel([]).client())
     chat = MemoryStore().conversation("a", swarm, agent=Agent())
     given: dict[str, Any] = {word: None}

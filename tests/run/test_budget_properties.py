@@ -11,14 +11,10 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Agent, AsyncSwarm, Budget, CompletionRequest, Usage
-from aswarm._run.budget_control import BudgetControl, Repetition
-from aswarm._run.call import Call, TurnCalls
-from aswarm._run.outcome import ToolOutcome
-from aswarm._run.spending import Spending
+from aswarm import Agent, AsyncSwarm, Budget, CompletionRequest, Response, current_call
 from aswarm.testing import check_history
 
-AGENT = Agent(name="A")
+Turn = tuple[int, list[Any]]  # the tokens of a completion, and its calls
 counts = st.none() | st.integers(1, 5)
 budgets = st.builds(
     Budget,
@@ -28,155 +24,121 @@ budgets = st.builds(
     repeats=counts,
     then=st.sampled_from(["stop", "answer"]),
 )
-# A turn: how many tokens its completion took, and its calls as pairs of argument and result.
-tokens = st.integers(0, 120)
-calls = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=4)
-turns = st.lists(st.tuples(tokens, calls))
+tokens = st.integers(1, 120)
+looks = st.tuples(st.integers(0, 2), st.integers(0, 1))  # argument and result
+inner_turns = st.lists(st.tuples(tokens, st.lists(looks, min_size=1, max_size=3)), max_size=4)
+# In the outer run, a call may run an agent inside, with its turns.
+outer_turns = st.lists(st.tuples(tokens, st.lists(looks | inner_turns, min_size=1, max_size=3)), max_size=5)
 
 
-def call_of(argument: int, position: int = 0) -> Call:
-    """A call of one function."""
-    function = {"name": "look", "arguments": json.dumps({"at": argument})}
-    return Call({"id": f"call_{position}", "type": "function", "function": function}, position, AGENT, None)
+class World:
+    """Runs of drawn turns. `requests`: the requests of each run, and `ran`: its calls, by the first message of the run."""
+
+    def __init__(self, script: list[Turn], inner: Budget | None = None) -> None:
+        self.scripts: dict[str, list[Turn]] = {"Go": script}
+        self.requests: dict[str, list[int]] = {}
+        self.ran: list[int] = []
+        self.results: dict[str, int] = {}
+        self.inner: dict[str, Response] = {}
+        self.inner_budget = inner
+        self.swarm = AsyncSwarm(self)
+        self.agent = Agent(functions=[self.look, self.ask])
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        key = request.body["messages"][1]["content"]
+        made = self.requests.setdefault(key, [])
+        used, calls = self.scripts[key][len(made)] if len(made) < len(self.scripts[key]) else (10, [])
+        made.append(used)
+        asked = [self.asked(f"{key}.{len(made)}.{n}", each) for n, each in enumerate(calls)]
+        message = {"role": "assistant", "content": None if asked else "Done.", "tool_calls": asked or None}
+        usage = {"prompt_tokens": used, "completion_tokens": 0, "total_tokens": used}
+        yield {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+
+    def asked(self, call_id: str, made: Any) -> dict[str, Any]:
+        name, arguments = ("ask", {"key": call_id}) if isinstance(made, list) else ("look", {"at": made[0]})
+        if isinstance(made, list):
+            self.scripts[call_id] = made
+        else:
+            self.results[call_id] = made[1]
+        return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+    async def look(self, at: int) -> str:
+        await anyio.lowlevel.checkpoint()
+        self.ran.append(at)
+        return str(self.results[current_call().id])
+
+    async def ask(self, key: str) -> str:
+        self.ran.append(-1)
+        self.inner[key] = await self.swarm.run(Agent(functions=[self.look]), key, budget=self.inner_budget)
+        return self.inner[key].text
+
+    def run(self, budget: Budget) -> Response:
+        response = anyio.run(functools.partial(self.swarm.run, self.agent, "Go", budget=budget))
+        check_history([{"role": "user", "content": "Go"}, *response.messages])
+        return response
 
 
-class Simulated:
-    """Runs that share budgets, without a model: what was asked and what ran."""
-
-    def __init__(self, spending: Spending) -> None:
-        self.control = BudgetControl(spending, AGENT)
-        self.spending = spending
-        self.requests = 0
-        self.ran = 0
-
-    def turn(self, used: int, asked: list[tuple[int, int]]) -> bool:
-        """One turn. False once the budget lets the run ask for nothing more."""
-        if not self.control.admit_request(may_ask=True):
-            return False
-        self.requests += 1
-        self.spending.add(Usage(used, 0, used, 1))
-        made = TurnCalls(call_of(argument, position) for position, (argument, _) in enumerate(asked))
-        self.control.admit_calls(made)
-        for each, (_, result) in zip(made, asked, strict=True):
-            if each.outcome is None:
-                self.ran += 1
-                each.finish(ToolOutcome(str(result)))
-        self.control.end_turn(made, AGENT, None)
-        return True
+def check(budget: Budget, response: Response, made: list[int]) -> None:
+    """The requests of one run are within its budget, and `spent` names one of its limits."""
+    is_last = response.stop == "budget" and budget.then == "answer"
+    requests = len(made) - is_last
+    assert budget.turns is None or requests <= budget.turns
+    assert budget.tokens is None or not requests or sum(made[: requests - 1]) < budget.tokens
+    assert (response.stop == "budget") == (response.spent is not None)
 
 
-def check(budget: Budget | None, requests: int, ran: int, tokens_before_last: int, extra: int) -> None:
-    """Nothing above the limits; `extra`: the last completions of `then="answer"`."""
-    if budget is None:
-        return
-    assert budget.turns is None or requests <= budget.turns + extra
-    assert budget.tool_calls is None or ran <= budget.tool_calls
-    assert budget.tokens is None or tokens_before_last < budget.tokens or not requests or extra
+@given(budgets, inner_turns)
+def test_a_run_stays_within_its_budget(budget: Budget, script: list[Turn]) -> None:
+    """A run never has more calls than the limit, makes no request after it, and `spent` names a limit that was reached."""
+    world = World(script)
+    response = world.run(budget)
+    made = world.requests["Go"]
+    check(budget, response, made)
+    assert response.usage.total_tokens == sum(made)
+    assert budget.tool_calls is None or len(world.ran) <= budget.tool_calls
+    if response.stop == "answer":
+        assert len(made) == len(script) + 1
+    if response.spent in ("turns", "tokens"):
+        used = {"turns": len(made), "tokens": sum(made)}
+        assert used[response.spent] >= getattr(budget, response.spent)
+    elif response.spent is not None:
+        assert getattr(budget, response.spent) is not None
 
 
-@given(budgets, turns)
-def test_a_run_stays_within_its_budget(budget: Budget, script: list[tuple[int, list[tuple[int, int]]]]) -> None:
-    """Never more calls than the limit, never a request after it, and `spent` names a limit that there is."""
-    spending = Spending(budget)
-    run = Simulated(spending)
-    before = 0
-    for used_now, asked in script:
-        used = spending.usage.total_tokens
-        if not run.turn(used_now, asked):
-            break
-        before = used
-    check(budget, run.requests, run.ran, before, int(run.control.is_last))
-    if run.control.is_last:
-        assert budget.then == "answer"
-        assert run.control.spent
-    if run.control.spent in ("turns", "tokens"):
-        used = {"turns": run.requests, "tokens": spending.usage.total_tokens}
-        assert used[run.control.spent] >= getattr(budget, run.control.spent)
-    elif run.control.spent is not None:
-        assert getattr(budget, run.control.spent) is not None
-    if run.requests < len(script):
-        assert run.control.spent is not None
-
-
-@given(budgets, st.none() | budgets, st.lists(st.tuples(st.integers(0, 1), tokens, calls)))
+@given(budgets, st.none() | budgets, outer_turns)
 def test_runs_that_share_a_budget_stay_within_it_together(
-    outer: Budget, inner: Budget | None, script: list[Any]
+    outer: Budget, inner: Budget | None, script: list[Turn]
 ) -> None:
-    """Two runs inside one tool, in any order of their turns, and each with a budget of its own."""
-    around = Spending(outer)
-    runs = [Simulated(Spending(inner, around)) for _ in range(2)]
-    for which, used, asked in script:
-        runs[which].turn(used, asked)
-    extra = sum(run.control.is_last for run in runs)
-    requests, ran = sum(run.requests for run in runs), sum(run.ran for run in runs)
-    assert around.usage.total_tokens == sum(run.spending.usage.total_tokens for run in runs)
-    assert outer.turns is None or requests <= outer.turns + extra
-    assert outer.tool_calls is None or ran <= outer.tool_calls
-    for run in runs:
-        check(inner, run.requests, run.ran, 0, int(run.control.is_last))
+    """Runs inside of calls, some of them concurrent, and each with its own budget, are within the outer budget together."""
+    world = World(script, inner)
+    response = world.run(outer)
+    made = [used for each in world.requests.values() for used in each]
+    answers = (response.stop == "budget" and outer.then == "answer") + sum(
+        each.stop == "budget" and inner is not None and inner.then == "answer" for each in world.inner.values()
+    )
+    assert response.usage.total_tokens == sum(made)
+    assert outer.turns is None or len(made) - answers <= outer.turns
+    assert outer.tool_calls is None or len(world.ran) <= outer.tool_calls
+    for key, each in world.inner.items():
+        if inner is not None:
+            check(inner, each, world.requests.get(key, []))
 
 
-@given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=30))
+@given(st.integers(1, 4), st.lists(looks, max_size=20))
 def test_no_call_repeats_more_often_than_it_may(limit: int, script: list[tuple[int, int]]) -> None:
-    """Between two new results no call has the same one more than `limit` times, beyond the first time each."""
-    repetition = Repetition(limit)
+    """A call is refused exactly if it has had the same result `limit` times since the last new result of any call."""
+    world = World([(1, [each]) for each in script])
+    response = world.run(Budget(repeats=limit))
     last: dict[int, int] = {}
     since_new: dict[int, int] = {}
-    for argument, result in script:
-        call = call_of(argument)
-        if repetition.refusal(call) is not None:
-            assert since_new[argument] == limit
+    answers = [message["content"] for message in response.messages if message["role"] == "tool"]
+    for answer, (argument, result) in zip(answers, script, strict=False):
+        assert answer.startswith("not run") == (since_new.get(argument) == limit)
+        if answer.startswith("not run"):
             continue
-        repetition.add(call, str(result))
         if last.get(argument) == result:
             since_new[argument] = since_new.get(argument, 0) + 1
         else:
             since_new = {argument: 1}
         last[argument] = result
-        assert since_new[argument] <= limit
-
-
-class Source:
-    """Asks for the calls of the script, turn by turn, and then answers."""
-
-    def __init__(self, script: list[list[tuple[int, int]]]) -> None:
-        self.script = script
-        self.requests = 0
-
-    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        """One whole completion of 10 tokens."""
-        self.requests += 1
-        asked = self.script[self.requests - 1] if self.requests <= len(self.script) else []
-        made = [
-            {
-                "id": f"call_{self.requests}_{position}",
-                "type": "function",
-                "function": {"name": "look", "arguments": json.dumps({"at": argument, "result": result})},
-            }
-            for position, (argument, result) in enumerate(asked)
-        ]
-        message = {"role": "assistant", "content": None if made else "Done.", "tool_calls": made or None}
-        usage = {"prompt_tokens": 6, "completion_tokens": 4, "total_tokens": 10}
-        yield {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
-
-
-@given(budgets, st.lists(calls.filter(bool), max_size=8))
-def test_whole_runs_stay_within_their_budget(budget: Budget, script: list[list[tuple[int, int]]]) -> None:
-    """The same of a run with its loop: each call is answered, and the history is valid."""
-    source, ran = Source(script), list[int]()
-
-    async def look(at: int, result: int) -> str:
-        ran.append(at)
-        return str(result)
-
-    response = anyio.run(functools.partial(AsyncSwarm(source).run, Agent(functions=[look]), "Go", budget=budget))
-    check_history([{"role": "user", "content": "Go"}, *response.messages])
-    is_last = response.stop == "budget" and budget.then == "answer"
-    assert source.requests == response.usage.requests
-    assert budget.turns is None or source.requests <= budget.turns + is_last
-    assert budget.tokens is None or 10 * (source.requests - is_last - 1) < budget.tokens
-    assert budget.tool_calls is None or len(ran) <= budget.tool_calls
-    assert (response.stop == "budget") == (response.spent is not None)
-    assert response.spent is None or getattr(budget, response.spent) is not None
-    if response.stop == "answer":
-        assert source.requests == len(script) + 1
+    assert len(answers) == len(script) or response.spent == "repeats"

@@ -1,9 +1,10 @@
-"""Instructions that raise a cancellation of their own have failed; a cancellation of the run stays one."""
+"""Instructions that raise a cancellation have failed, unless their run is cancelled."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -18,17 +19,17 @@ Instructions = Callable[[], Any]
 
 
 async def raises() -> str:
-    """They raise the exception themselves."""
+    """Raise the exception directly."""
     raise asyncio.CancelledError("stale")
 
 
 def raises_plainly() -> str:
-    """The same in a worker thread."""
+    """Raise it in a worker thread."""
     raise asyncio.CancelledError("stale")
 
 
 async def awaits_cancelled() -> str:
-    """They wait for something that other code has cancelled."""
+    """Wait for a future that other code has cancelled."""
     other: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     other.cancel()
     return await other
@@ -38,7 +39,7 @@ async def awaits_cancelled() -> str:
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("instructions", [raises, raises_plainly, awaits_cancelled])
 async def test_a_cancellation_of_their_own_is_a_failure(instructions: Instructions, face: str) -> None:
-    """The run ends with a RunError that names the agent: its task is not cancelled."""
+    """The run ends with a RunError that names the agent, and its task is not cancelled."""
     left: list[Response] = []
     agent = Agent(name="Desk", instructions=instructions)
     with pytest.raises(RunError, match="the instructions of 'Desk' were cancelled, but not by their run") as caught:
@@ -55,27 +56,27 @@ async def test_a_cancellation_of_their_own_is_a_failure(instructions: Instructio
 @pytest.mark.parametrize("plain", [True, False])
 async def test_a_cancelled_run_is_cancelled_in_its_instructions(face: str, plain: bool) -> None:
     """A scope that is cancelled while instructions run ends the run as cancelled."""
-    begun: list[bool] = []
+    started, cancelled = threading.Event(), threading.Event()
 
     async def waits() -> str:
-        begun.append(True)
+        started.set()
         await anyio.sleep_forever()
         return "never"
 
     def blocks() -> str:
-        begun.append(True)
-        anyio.from_thread.run(anyio.sleep, 0.01)
+        started.set()
+        cancelled.wait(120)
         return "late"
 
     agent = Agent(instructions=blocks if plain else waits)
-    response = await cancel_when(lambda: begun, swarm_of(), agent, face)
+    response = await cancel_when(started.is_set, swarm_of(), agent, face, then=cancelled.set)
     assert response.messages == []
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("again", [raises, None])
 async def test_a_cancelled_task_is_cancelled_in_its_instructions(again: Callable[[], Awaitable[str]] | None) -> None:
-    """`task.cancel()` is no scope; it ends the run as cancelled, also where the instructions raise a new CancelledError."""
+    """`task.cancel()` ends the run as cancelled, also if the instructions raise a new CancelledError."""
     begun: list[bool] = []
 
     async def waits() -> str:

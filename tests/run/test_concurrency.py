@@ -1,23 +1,24 @@
-"""Concurrent where safe: context, active agent and history are those of running the calls one after another."""
+"""Concurrent where safe: the context, the active agent and the history are the same as after serial execution."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, RunError, ToolCallFinished, ToolFailure, tool
-from aswarm.testing import ScriptedModel, call, check_history
+from aswarm import Agent, AsyncSwarm, Result, ToolCallFinished, ToolFailure, tool
+from aswarm.testing import ScriptedModel, call
 from tests.support.run.one_turn import contents, run_turn
 
 pytestmark = pytest.mark.anyio
 
 
 class Together:
-    """Counts how many calls are inside at once; with `parties`, each waits until so many are."""
+    """Counts the calls that are inside at once; with `parties`, each waits until so many are."""
 
     def __init__(self, parties: int = 0) -> None:
         self._parties = parties
@@ -40,7 +41,7 @@ class Together:
 
 
 async def test_async_tools_of_one_turn_overlap() -> None:
-    """A barrier of eight is passed by eight calls of one turn, which no order of single calls would pass."""
+    """Eight calls of one turn pass a barrier of eight."""
     together = Together(parties=8)
 
     async def meet(number: int) -> int:
@@ -51,133 +52,66 @@ async def test_async_tools_of_one_turn_overlap() -> None:
     assert contents(response) == [str(number) for number in range(8)]
 
 
-async def test_messages_are_in_call_order_whatever_finishes_first() -> None:
-    """Later calls finish first, and live events say so; the tool messages are in call order all the same."""
-    done = [anyio.Event() for _ in range(4)]
-    done[3].set()
+async def test_messages_are_in_call_order() -> None:
+    """Live events come in the order of the ends of the calls, and the tool messages in call order."""
+    done = [anyio.Event() for _ in range(5)]
+    done[4].set()
 
     async def wait(number: int) -> int:
-        await done[min(number + 1, 3)].wait() if number < 3 else None
+        await done[number + 1].wait()
         done[number].set()
         return number
 
-    calls = [call("wait", number=number) for number in range(4)]
-    swarm = AsyncSwarm(client=ScriptedModel([calls, "Done"]).client())
+    swarm = AsyncSwarm(client=ScriptedModel([[call("wait", number=number) for number in range(4)], "Done"]).client())
     with anyio.fail_after(60):
-        done[3] = anyio.Event()
         async with swarm.stream(Agent(functions=[wait]), "Go") as run:
             finished = [event.index async for event in run if isinstance(event, ToolCallFinished)]
     assert finished == [3, 2, 1, 0]
     assert contents(run.response) == ["0", "1", "2", "3"]
 
 
-def _writer(together: Together) -> Callable[..., Awaitable[str]]:
-    async def probe(context_variables: dict[str, Any]) -> str:
+def probe(together: Together, hint: Any = None, returns: Any = str) -> Callable[..., Awaitable[str]]:
+    """Return an async function with these hints for the context and the result. None: it does not take the context."""
+
+    async def probe(context_variables: Any = None) -> str:
         await together.meet()
         return "ok"
 
-    return probe
+    async def without_context() -> str:
+        return await probe()
 
-
-def _unannotated(together: Together) -> Callable[..., Awaitable[str]]:
-    async def probe(context_variables) -> str:  # type: ignore[no-untyped-def]
-        await together.meet()
-        return "ok"
-
-    return probe
-
-
-def _reader(together: Together) -> Callable[..., Awaitable[str]]:
-    async def probe(context_variables: Mapping[str, Any]) -> str:
-        await together.meet()
-        return "ok"
-
-    return probe
-
-
-def _annotated_reader(together: Together) -> Callable[..., Awaitable[str]]:
-    async def probe(context_variables: Annotated[Mapping[str, Any], "seen"]) -> str:
-        await together.meet()
-        return "ok"
-
-    return probe
-
-
-def _plain_async(together: Together) -> Callable[..., Awaitable[str]]:
-    async def probe() -> str:
-        await together.meet()
-        return "ok"
-
-    return probe
-
-
-def _unsure(together: Together) -> Callable[..., Awaitable[Any]]:
-    async def probe(context_variables: Mapping[str, Any]) -> Any:
-        await together.meet()
-        return "ok"
-
-    return probe
-
-
-def _in_partial(together: Together) -> Callable[..., Any]:
-    async def probe(bound: int) -> str:
-        await together.meet()
-        return "ok"
-
-    return functools.partial(probe, bound=1)
-
-
-def _method(together: Together) -> Callable[..., Any]:
-    class Owner:
-        async def probe(self) -> str:
-            await together.meet()
-            return "ok"
-
-    return Owner().probe
-
-
-def _declared_safe(together: Together) -> Any:
-    return tool(concurrent=True)(_writer(together))
-
-
-def _declared_unsafe(together: Together) -> Any:
-    return tool(concurrent=False)(_plain_async(together))
+    probe.__annotations__ = {"context_variables": hint, "return": returns}
+    return probe if hint is not None else tool(name="probe")(without_context)
 
 
 @pytest.mark.parametrize(
     ("make", "overlaps"),
     [
-        (_plain_async, True),
-        (_reader, True),
-        (_annotated_reader, True),
-        (_in_partial, True),
-        (_method, True),
-        (_writer, False),
-        (_unannotated, False),
-        (_unsure, False),  # a reader after a call that may return a Result
-        (_declared_safe, True),
-        (_declared_unsafe, False),
+        (probe, True),
+        (lambda together: probe(together, Mapping[str, Any]), True),
+        (lambda together: probe(together, Annotated[Mapping[str, Any], "seen"]), True),
+        (lambda together: functools.partial(probe(together, Mapping[str, Any])), True),
+        (lambda together: probe(together, dict[str, Any]), False),
+        (lambda together: probe(together, Any), False),
+        (
+            lambda together: probe(together, Mapping[str, Any], Any),
+            False,
+        ),  # a reader after a call that may return a Result
+        (lambda together: tool(concurrent=True)(probe(together, dict[str, Any])), True),
+        (lambda together: tool(concurrent=False)(probe(together)), False),
     ],
 )
-async def test_which_tools_run_together(make: Callable[[Together], Any], overlaps: bool) -> None:
-    """The table of section 5, row by row: calls overlap exactly where that is safe or declared to be."""
-    together = Together()
-    response = await run_turn([make(together)], [call("probe") for _ in range(3)])
-    assert contents(response) == ["ok"] * 3
-    assert together.most == (3 if overlaps else 1)
-
-
-async def test_concurrent_tools_false_runs_one_after_another() -> None:
-    """`AsyncSwarm(concurrent_tools=False)` turns it off, for everything, whatever a tool says."""
-    together = Together()
-    functions = [_plain_async(together)]
-    await run_turn(functions, [call("probe") for _ in range(3)], concurrent_tools=False)
-    await run_turn([_declared_safe(together)], [call("probe") for _ in range(3)], concurrent_tools=False)
-    assert together.most == 1
+async def test_calls_overlap_exactly_if_that_is_safe(make: Callable[[Together], Any], overlaps: bool) -> None:
+    """Calls of one turn run together if their functions allow it, and never with `concurrent_tools=False`."""
+    for concurrent in (True, False):
+        together = Together()
+        response = await run_turn([make(together)], [call("probe")] * 3, concurrent_tools=concurrent)
+        assert contents(response) == ["ok"] * 3
+        assert together.most == (3 if overlaps and concurrent else 1)
 
 
 async def test_plain_functions_never_overlap() -> None:
-    """Plain functions run alone and in order, also between async calls that would run together."""
+    """Plain functions run alone and in order, also between async calls."""
     running: list[str] = []
     log: list[tuple[str, ...]] = []
 
@@ -203,7 +137,7 @@ async def test_plain_functions_never_overlap() -> None:
 
 
 async def test_tool_error_rewrites_the_text() -> None:
-    """`tool_error` gets what went wrong and returns what the model is told instead."""
+    """`tool_error` gets the failure of a call and returns the text for the model."""
     failures: list[ToolFailure] = []
 
     def hide(failure: ToolFailure) -> str:
@@ -221,44 +155,124 @@ async def test_tool_error_rewrites_the_text() -> None:
     assert (failure.arguments, failure.agent.name) == ('{"secret": "s3cret"}', "A")
 
 
-@pytest.mark.parametrize("face", ["run", "classic", "stream"])
-async def test_tool_error_may_end_the_run(face: str) -> None:
-    """A `tool_error` that raises ends the run as a RunError with that cause, and its siblings are cancelled."""
-    sibling = anyio.Event()
-    ended: list[str] = []
+# --- the order of the calls ---
 
-    def strict(failure: ToolFailure) -> str:
-        raise failure.error
+
+async def test_a_reader_sees_the_changes_of_an_earlier_result() -> None:
+    """A `Mapping` reader never runs together with an earlier call that may return a `Result`."""
+
+    async def change() -> Result:
+        await anyio.sleep(0)
+        return Result(value="ok", context_variables={"x": 1})
+
+    async def read(context_variables: Mapping[str, Any]) -> str:
+        return f"x={context_variables.get('x')}"
+
+    calls = [call("read"), call("change"), call("read"), call("read")]
+    for concurrent in (True, False):
+        response = await run_turn([change, read], calls, concurrent_tools=concurrent)
+        assert contents(response) == ["x=None", "ok", "x=1", "x=1"]
+        assert response.context_variables == {"x": 1}
+
+
+async def test_a_writer_sees_and_is_seen_in_order() -> None:
+    """A writer, reader or result of a turn sees every write before it and no write after it."""
+
+    async def write(context_variables: dict[str, Any], number: int) -> str:
+        await anyio.sleep(0)
+        context_variables["log"] = [*context_variables.get("log", []), number]
+        return str(context_variables["log"])
+
+    def plain(context_variables: dict[str, Any], number: int) -> Result:
+        log = [*context_variables.get("log", []), number]
+        return Result(value=str(log), context_variables={"log": log})
+
+    async def read(context_variables: Mapping[str, Any]) -> str:
+        return str(context_variables.get("log", []))
+
+    calls = [call("read"), call("write", number=1), call("plain", number=2), call("read"), call("write", number=3)]
+    response = await run_turn([write, plain, read], calls)
+    assert contents(response) == ["[]", "[1]", "[1, 2]", "[1, 2]", "[1, 2, 3]"]
+    assert response.context_variables == {"log": [1, 2, 3]}
+
+
+async def test_results_are_merged_in_call_order() -> None:
+    """Of several results of one group the last in call order wins, whichever finishes last."""
+    second_done = anyio.Event()
+
+    async def slow() -> Result:
+        await second_done.wait()
+        return Result(value="slow", context_variables={"x": "slow", "only slow": 1})
+
+    async def quick() -> Result:
+        second_done.set()
+        return Result(value="quick", context_variables={"x": "quick"})
+
+    response = await run_turn([slow, quick], [call("slow"), call("quick")])
+    assert response.context_variables == {"x": "quick", "only slow": 1}
+
+
+async def test_a_mapping_is_a_read_only_view() -> None:
+    """Writing to the view fails like any other error of a tool, and changes nothing."""
+
+    async def write(context_variables: Mapping[str, Any]) -> str:
+        context_variables["x"] = 1  # type: ignore[index]
+        return "written"
+
+    response = await run_turn([write], [call("write")], context_variables={"y": 2})
+    assert contents(response)[0].startswith("Error: TypeError")
+    assert response.context_variables == {"y": 2}
+
+
+async def test_a_nested_run_on_the_view_changes_nothing_outside() -> None:
+    """A function may pass its read-only view to an inner run, whose writes stay inside, also to nested lists."""
+
+    def write(context_variables: dict[str, Any]) -> str:
+        context_variables["items"].append("inner")
+        return "ok"
+
+    async def nest(context_variables: Mapping[str, Any]) -> str:
+        inner = AsyncSwarm(client=ScriptedModel([call("write"), "inner done"]).client())
+        response = await inner.run(Agent(functions=[write]), "Go", context_variables=context_variables)
+        return str(response.context_variables["items"])
+
+    response = await run_turn([nest], [call("nest")], context_variables={"items": ["outer"]})
+    assert contents(response) == ["['outer', 'inner']"]
+    assert response.context_variables == {"items": ["outer"]}
+
+
+async def test_any_order_of_calls_gives_the_same_answers(anyio_backend: str) -> None:
+    """In all orders of two handoffs, an unknown tool, bad arguments and an exception, texts and agent are the same."""
+
+    async def look() -> str:
+        return "seen"
 
     async def fail() -> str:
-        await sibling.wait()
-        raise ValueError("fatal")
+        raise ValueError("no luck")
 
-    async def wait() -> str:
-        sibling.set()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            ended.append("sibling")
-        return "never"
+    functions = [look, fail, Agent(name="B"), Agent(name="C")]
+    kinds = {
+        "look": ("look", "{}", "seen"),
+        "b": ("transfer_to_b", "{}", '{"assistant": "B"}'),
+        "c": ("transfer_to_c", "{}", '{"assistant": "C"}'),
+        "unknown": ("nobody", "{}", "Error: Tool nobody not found. Tools: look, fail, transfer_to_b, transfer_to_c."),
+        "arguments": ("look", "[1]", "Error: the arguments must be a JSON object, not list; you sent '[1]'"),
+        "raises": ("fail", "{}", "Error: ValueError: no luck"),
+    }
+    for order in itertools.islice(itertools.permutations(kinds), 0, None, 1 if anyio_backend == "asyncio" else 7):
+        calls = [call(kinds[kind][0], kinds[kind][1], call_id=str(number)) for number, kind in enumerate(order)]
+        response = await run_turn(functions, calls)
+        winner, loser = ("b", "c") if order.index("b") > order.index("c") else ("c", "b")
+        assert response.agent is not None and response.agent.name == winner.upper(), order
+        replaced = f" (replaces the handoff to {loser.upper()})"
+        assert contents(response) == [kinds[kind][2] + replaced * (kind == winner) for kind in order]
 
-    swarm = AsyncSwarm(client=ScriptedModel([[call("fail"), call("wait")], "never"]).client(), tool_error=strict)
-    with anyio.fail_after(60), pytest.raises(RunError, match="fatal") as caught:
-        await _consume(swarm, face, Agent(functions=[fail, wait]))
-    assert isinstance(caught.value.__cause__, ValueError)
-    assert ended == ["sibling"]
-    assert caught.value.response is not None and caught.value.response.stop == "error"
-    check_history(caught.value.response.messages, allow_open=True)
-    assert contents(caught.value.response)[-1].startswith("cancelled; its outcome is unknown")
 
+async def test_equal_ids_in_one_message_are_separate_calls() -> None:
+    """Two calls with one id both run, and both are answered."""
 
-async def _consume(swarm: AsyncSwarm, face: str, agent: Agent) -> None:
-    if face == "run":
-        await swarm.run(agent, "Go")
-    elif face == "classic":
-        async for _ in swarm.run(agent, "Go", stream=True):
-            pass
-    else:
-        async with swarm.stream(agent, "Go") as run:
-            async for _ in run:
-                pass
+    async def double(number: int) -> int:
+        return number * 2
+
+    calls = [call("double", number=1, call_id="same"), call("double", number=2, call_id="same")]
+    assert contents(await run_turn([double], calls)) == ["2", "4"]

@@ -20,7 +20,7 @@ def swarm_of(*steps: Any, cut: int | None = None) -> tuple[AsyncSwarm, ScriptedM
 
 
 async def test_context_variables_into_functions() -> None:
-    """Swarm's README, `greet`: the function gets the context variables, which the model never sees and cannot set."""
+    """As in Swarm's README, the function gets the context variables, which the model neither sees nor sets."""
     said: list[str] = []
 
     def greet(context_variables: dict[str, Any], language: str) -> str:
@@ -38,7 +38,7 @@ async def test_context_variables_into_functions() -> None:
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_context_variables_into_instructions(is_async: bool) -> None:
-    """Swarm's README: instructions may be a function of the context; a key that is missing is an empty text."""
+    """As in Swarm's README, instructions may be a function of the context; a missing key is an empty text."""
 
     def instructions(context_variables: dict[str, str]) -> str:
         return f"Help the user, {context_variables['user_name']}{context_variables['missing']}."
@@ -82,7 +82,7 @@ async def test_context_variables_into_instructions_by_keyword(instructions: Any,
 
 
 async def test_context_changed_by_one_turn_is_seen_by_the_next() -> None:
-    """What a function writes into the context, or returns in a `Result`, later functions and instructions see."""
+    """Later functions and instructions get the writes of a function and the changes of its `Result`."""
 
     def write(context_variables: dict[str, Any]) -> str:
         context_variables["written"] = True
@@ -104,8 +104,6 @@ async def test_context_changed_by_one_turn_is_seen_by_the_next() -> None:
 
 @pytest.mark.parametrize("key", [7, ("a", 1), None])
 async def test_context_keys_need_not_be_text(key: object) -> None:
-    """Context variables are the caller's dict: any key is kept, whoever sets it."""
-
     def put(context_variables: dict[Any, Any]) -> Result:
         context_variables[key, "written"] = 1
         return Result(value="ok", context_variables={(key, "returned"): 2})
@@ -118,7 +116,7 @@ async def test_context_keys_need_not_be_text(key: object) -> None:
 
 @pytest.mark.parametrize("given", [defaultdict(list), defaultdict(list, other=[0])], ids=["empty", "not empty"])
 async def test_the_context_keeps_its_kind(given: defaultdict[str, list[int]]) -> None:
-    """A `defaultdict`, empty or not, is one for the functions too, as with Swarm's deep copy; the caller's is not changed."""
+    """A `defaultdict`, empty or not, stays one for the functions, and the caller's is not changed."""
 
     def put(context_variables: dict[str, Any]) -> str:
         context_variables["items"].append(1)
@@ -134,7 +132,7 @@ async def test_the_context_keeps_its_kind(given: defaultdict[str, list[int]]) ->
 
 @pytest.mark.parametrize("options", [{}, {"timeout": 10.0}, {"thread": False}], ids=repr)
 async def test_a_context_that_contains_itself(options: dict[str, Any]) -> None:
-    """A context may contain itself (a session that knows its parent): functions work with it, with or without a timeout."""
+    """Functions work with a context that contains itself, with or without a timeout."""
 
     @tool(**options)
     def put(context_variables: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, tool
 from aswarm.testing import ScriptedModel, call
+from tests.support.run.ways_to_run import FACES, consume
 
 pytestmark = pytest.mark.anyio
 # Swarm's own line: the time and the text, in its colours.
@@ -21,18 +22,9 @@ def look(what: str) -> str:
     return f"{what} seen"
 
 
-async def through(face: str, **options: Any) -> None:
+async def play(face: str, **options: Any) -> None:
     model = ScriptedModel([[call("look", what="x"), call("nobody"), call("look", "{")], "Done"])
-    swarm, agent = AsyncSwarm(client=model.client()), Agent(functions=[look])
-    if face == "run":
-        await swarm.run(agent, "Go", **options)
-    elif face == "classic":
-        async for _ in swarm.run(agent, "Go", stream=True, **options):
-            pass
-    else:
-        async with swarm.stream(agent, "Go", **options) as run:
-            async for _ in run:
-                pass
+    await consume(AsyncSwarm(client=model.client()), Agent(functions=[look]), face, [], **options)
 
 
 def stdout_is(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, no_color: str) -> None:
@@ -41,17 +33,14 @@ def stdout_is(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, no_color: str)
     monkeypatch.setenv("NO_COLOR", no_color)
 
 
-@pytest.mark.parametrize("face", ["run", "classic", "stream"])
-async def test_what_is_printed(
-    face: str,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("face", FACES)
+async def test_the_printed_lines(
+    face: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every step of a run is one line, in order, and in Swarm's words and colours; the log has the same texts."""
+    """Every step of a run is one line, in Swarm's words and colours, and the log has the same texts."""
     stdout_is(monkeypatch, terminal=True, no_color="")
     with caplog.at_level(logging.DEBUG, logger="aswarm"):
-        await through(face, debug=True)
+        await play(face, debug=True)
     out, err = capsys.readouterr()
     texts = LINE.findall(out)
     assert len(texts) == len(out.splitlines()) and err == ""
@@ -71,10 +60,9 @@ async def test_what_is_printed(
     assert {record.name for record in caplog.records} == {"aswarm"}
 
 
-@pytest.mark.parametrize("face", ["run", "classic", "stream"])
+@pytest.mark.parametrize("face", FACES)
 async def test_nothing_is_printed_without_it(face: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without `debug` nothing is printed, whatever goes wrong with a tool."""
-    await through(face)
+    await play(face)
     assert capsys.readouterr() == ("", "")
 
 
@@ -82,26 +70,26 @@ async def test_nothing_is_printed_without_it(face: str, capsys: pytest.CaptureFi
 async def test_no_colours(
     terminal: bool, no_color: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NO_COLOR switches the colours off, and so does a pipe; Swarm's words stay."""
+    """NO_COLOR or a pipe switches the colours off; Swarm's words stay."""
     stdout_is(monkeypatch, terminal=terminal, no_color=no_color)
-    await through("run", debug=True)
+    await play("run", debug=True)
     out = capsys.readouterr().out
     assert re.match(r"\[[-\d]+ [:\d]+\] Getting chat completion for...: ", out)
     assert "\033" not in out
 
 
 async def test_a_process_without_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`sys.stdout` may be None: the run does not fail for it."""
+    """`sys.stdout` may be None, and the run does not fail."""
     monkeypatch.setattr(sys, "stdout", None)
-    await through("run", debug=True)
+    await play("run", debug=True)
 
 
 async def test_the_end_of_a_turn_with_open_calls(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`execute_tools=False` ends the turn as Swarm does, without calling anything."""
+    """`execute_tools=False` ends the turn as in Swarm, without a call."""
     stdout_is(monkeypatch, terminal=True, no_color="")
-    await through("run", debug=True, execute_tools=False)
+    await play("run", debug=True, execute_tools=False)
     texts = LINE.findall(capsys.readouterr().out)
     assert [text.split(":")[0] for text in texts] == [
         "Getting chat completion for...",
@@ -111,7 +99,7 @@ async def test_the_end_of_a_turn_with_open_calls(
 
 
 async def test_a_call_that_waits_is_printed_before_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """The call is printed as every other one; the run ends with it. A resumed run prints it again, and goes on."""
+    """A call that waits is printed like every other call, and again when the run is resumed."""
 
     @tool(approve=True)
     async def refund(order: int) -> str:

@@ -1,10 +1,11 @@
-"""Eager tools: calls start while the model writes, and everything else is as without them."""
+"""Eager tools: calls start while the model writes, and the rest of the run is the same as without them."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -25,85 +26,73 @@ from aswarm import (
     tool,
 )
 from aswarm.guards import Block, Blocked, guard_input, guard_tool
+from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedAnswer, ScriptedCall, ScriptedModel, check_history, check_middleware
-from tests.support.run.eager_desk import BOTH, Desk, calls_of, in_virtual_time
+from tests.support.run.eager_desk import BOTH, VIRTUAL, Desk, calls_of
+from tests.support.runtime.virtual_time import run_virtual
+
+pytestmark = pytest.mark.anyio
 
 
-@BOTH
+@VIRTUAL
 @pytest.mark.parametrize("eager", [True, "always"])
-def test_a_call_starts_when_the_next_call_begins(backend: str, eager: Any) -> None:
-    """Its time overlaps with the rest of the completion; the events of its turn come after the completion."""
-
-    async def main() -> tuple[list[float], float]:
-        desk, model = Desk(), ScriptedModel([calls_of(*["search"] * 4), "Done"])
-        swarm = AsyncSwarm(model.client(), eager_tools=eager)
-        begun = anyio.current_time()
-        async with swarm.stream(desk.agent(), "Go", run_id="r", deltas=eager is True) as run:
-            events = [type(event) async for event in run]
-        assert desk.keys == ["r:1:0", "r:1:1", "r:1:2", "r:1:3"]
-        assert events.index(CompletionFinished) < events.index(ToolCallStarted)
-        assert events.index(ToolCallStarted) < events.index(ToolProgress) < events.index(ToolCallFinished)
-        return [at - begun for at in desk.started], anyio.current_time() - begun
-
-    starts, end = in_virtual_time(backend, main)
-    assert starts == sorted(starts)
-    assert starts[0] < starts[1] < starts[2] < starts[3]
-    assert end - starts[0] < starts[3] + 3  # less than the sum of completion and function
+async def test_a_call_starts_when_the_next_call_starts_to_arrive(eager: Any) -> None:
+    """A call overlaps with the rest of the completion; the events of its turn come after the completion."""
+    desk, model = Desk(), ScriptedModel([calls_of(*["search"] * 4), "Done"])
+    swarm, start = AsyncSwarm(model.client(), eager_tools=eager), anyio.current_time()
+    async with swarm.stream(desk.agent(), "Go", run_id="r", deltas=eager is True) as run:
+        events = [type(event) async for event in run]
+    assert desk.keys == ["r:1:0", "r:1:1", "r:1:2", "r:1:3"]
+    assert events.index(CompletionFinished) < events.index(ToolCallStarted)
+    assert events.index(ToolCallStarted) < events.index(ToolProgress) < events.index(ToolCallFinished)
+    first, second, third, last = desk.started
+    assert first < second < third < last
+    assert anyio.current_time() - first < last - start + 3  # less than the sum of completion and function
 
 
-@BOTH
-def test_the_last_call_starts_when_its_end_is_announced(backend: str) -> None:
-    """The Responses API announces the end of the arguments, and the completion goes on. No delta shows the announcement."""
+@VIRTUAL
+async def test_the_last_call_starts_when_its_end_is_announced() -> None:
+    """The Responses API announces the end of the arguments before the end of the completion; no delta shows it."""
 
-    async def main(eager: bool) -> tuple[float, float, list[str]]:
-        desk, begun = Desk(), anyio.current_time()
+    async def play(eager: bool) -> tuple[float, float, list[str]]:
+        desk, start = Desk(), anyio.current_time()
         model = ScriptedModel([calls_of("search"), "Done"], api="responses")
         events, finished = list[str](), 0.0
         async with AsyncSwarm(model.client(), eager_tools=eager).stream(desk.agent(), "Go", run_id="r") as run:
             async for event in run:
                 if isinstance(event, CompletionFinished):
-                    finished = finished or anyio.current_time() - begun
+                    finished = finished or anyio.current_time() - start
                 events.append(repr(event))
-        return desk.started[0] - begun, finished, events
+        return round(desk.started[0] - start, 6), round(finished, 6), events
 
-    start, finished, events = in_virtual_time(backend, main, True)
-    late_start, same_finished, same_events = in_virtual_time(backend, main, False)
+    start, finished, events = await play(eager=True)
+    late_start, same_finished, same_events = await play(eager=False)
     assert start < finished == same_finished <= late_start
     assert events == same_events
 
 
-@BOTH
-def test_a_limiter_bounds_eager_calls(backend: str) -> None:
+@VIRTUAL
+async def test_a_limiter_bounds_eager_calls() -> None:
     """Eight calls of 1 s with two tokens never run more than two at once."""
-
-    async def main() -> list[float]:
-        desk = Desk()
-        model = ScriptedModel([calls_of(*["search"] * 8, pause=0.1), "Done"])
-        swarm = AsyncSwarm(model.client(), eager_tools=True)
-        stream = swarm.run(desk.agent(1, limiter=anyio.CapacityLimiter(2)), "Go", stream=True)
-        async for _ in stream:
-            pass
-        assert [m["content"] for m in stream.response.messages if m["role"] == "tool"] == [
-            f"found {n}" for n in range(8)
-        ]
-        assert desk.most == 2
-        return desk.started
-
-    assert len(in_virtual_time(backend, main)) == 8
+    desk = Desk()
+    model = ScriptedModel([calls_of(*["search"] * 8, pause=0.1), "Done"])
+    swarm = AsyncSwarm(model.client(), eager_tools=True)
+    stream = swarm.run(desk.agent(1, limiter=anyio.CapacityLimiter(2)), "Go", stream=True)
+    async for _ in stream:
+        pass
+    answers = [m["content"] for m in stream.response.messages if m["role"] == "tool"]
+    assert answers == [f"found {n}" for n in range(8)]
+    assert (desk.most, len(desk.started)) == (2, 8)
 
 
-@BOTH
-def test_the_timeout_of_an_eager_call_counts_from_its_start(backend: str) -> None:
+@VIRTUAL
+async def test_the_timeout_of_an_eager_call_counts_from_its_start() -> None:
     """A function with a timeout of 1 s is stopped in time, and the model reads it."""
-
-    async def main() -> str:
-        desk = Desk()
-        swarm = AsyncSwarm(ScriptedModel([calls_of("search", "search"), "Done"]).client(), eager_tools="always")
-        response = await swarm.run(desk.agent(3, timeout=1), "Go")
-        assert desk.cancelled == 2
-        return str(response.messages[1]["content"])
-
-    assert "timed out after 1 s" in in_virtual_time(backend, main)
+    desk = Desk()
+    swarm = AsyncSwarm(ScriptedModel([calls_of("search", "search"), "Done"]).client(), eager_tools="always")
+    response = await swarm.run(desk.agent(3, timeout=1), "Go")
+    assert desk.cancelled == 2
+    assert "timed out after 1 s" in response.messages[1]["content"]
 
 
 # --- leaving ----------------------------------------------------------------------------------------------------------
@@ -114,11 +103,11 @@ def test_the_timeout_of_an_eager_call_counts_from_its_start(backend: str) -> Non
 @pytest.mark.parametrize("kind", ["async", "thread", "limiter"])
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_a_run_ends_after_its_eager_calls(backend: str, way: str, kind: str, api: Any) -> None:
-    """However the run is left during the completion, no function runs afterwards, and the history has no trace of it."""
+    """After a run is left during its completion, no function runs, and the history has no trace of the calls."""
     if kind == "thread":
         anyio.run(_leave, way, kind, api, backend=backend)
     else:
-        in_virtual_time(backend, _leave, way, kind, api)
+        run_virtual(backend, _leave, way, kind, api)
 
 
 async def _leave(way: str, kind: str, api: Any) -> None:
@@ -139,9 +128,8 @@ async def _leave(way: str, kind: str, api: Any) -> None:
     if way == "cut":
         answer = ScriptedAnswer(calls=answer.calls, pause=0.05, break_after=7)
     swarm = AsyncSwarm(ScriptedModel(["Hello", answer], api=api).client(), eager_tools=True)
-    await swarm.run(
-        agent, "Hi"
-    )  # the SDK looks up its platform in a thread, once, and the clock must not jump meanwhile
+    # The SDK looks up its platform in a thread, once, and the clock must not jump meanwhile.
+    await swarm.run(agent, "Hi")
     run = swarm.stream(agent, "Go", budget=Budget(seconds=0.4) if way == "budget" else None)
     with suppress(RunError, ZeroDivisionError), anyio.CancelScope() as scope:
         async with run:
@@ -168,25 +156,22 @@ async def _leave(way: str, kind: str, api: Any) -> None:
         assert limiter.statistics().tasks_waiting == 0
 
 
-@BOTH
-def test_a_cancelled_turn_stops_its_eager_calls(backend: str) -> None:
-    """The call was announced, so its outcome is unknown, as for any other call."""
+@VIRTUAL
+async def test_a_cancelled_turn_stops_its_eager_calls() -> None:
+    """A call whose start was reported is unknown when its run is left, like any other call."""
 
-    async def main() -> None:
-        desk = Desk()
-        swarm = AsyncSwarm(ScriptedModel([calls_of("search", "search")]).client(), eager_tools=True)
-        async with swarm.stream(desk.agent(1000), "Go") as run:
-            async for event in run:
-                if isinstance(event, ToolCallStarted) and event.index == 1:
-                    break
-        assert desk.cancelled == 2
-        assert [each.id for each in run.response.unknown_calls] == ["search-0", "search-1"]
-
-    in_virtual_time(backend, main)
+    desk = Desk()
+    swarm = AsyncSwarm(ScriptedModel([calls_of("search", "search")]).client(), eager_tools=True)
+    async with swarm.stream(desk.agent(1000), "Go") as run:
+        async for event in run:
+            if isinstance(event, ToolCallStarted) and event.index == 1:
+                break
+    assert desk.cancelled == 2
+    assert [each.id for each in run.response.unknown_calls] == ["search-0", "search-1"]
 
 
 def test_the_rules_of_middleware_hold() -> None:
-    """The middleware is a middleware as any other."""
+    """The middleware of eager tools passes `check_middleware`."""
     from aswarm._run.eager import eager_middleware
     from aswarm._run.handlers import outer_run
 
@@ -196,32 +181,27 @@ def test_the_rules_of_middleware_hold() -> None:
 # --- what does not start ----------------------------------------------------------------------------------------------
 
 
-@BOTH
+@VIRTUAL
 @pytest.mark.parametrize(
     ("options", "swarm_options"),
     [({"approve": True}, {}), ({"repeatable": False}, {}), ({}, {"budget": Budget(tool_calls=0, then="answer")})],
     ids=["approval", "not repeatable", "budget"],
 )
-def test_other_calls_wait_for_their_turn(backend: str, options: Any, swarm_options: Any) -> None:
-    """No function starts during the completion."""
+async def test_other_calls_wait_for_their_turn(options: Any, swarm_options: Any) -> None:
+    """A call that is not repeatable, needs an approval or exceeds a budget does not start during the completion."""
 
-    async def main() -> None:
-        desk, agent = Desk(), Agent()
-        agent.functions = [tool(**options)(desk.agent(0).functions[0])]  # type: ignore[list-item]
-        swarm = AsyncSwarm(
-            ScriptedModel([calls_of(*["search"] * 3), "Done"]).client(), eager_tools=True, **swarm_options
-        )
-        async with swarm.stream(agent, "Go") as run:
-            async for event in run:
-                if isinstance(event, CompletionFinished) and event.message["tool_calls"]:
-                    assert desk.started == []
-
-    in_virtual_time(backend, main)
+    desk, agent = Desk(), Agent()
+    agent.functions = [tool(**options)(desk.agent(0).functions[0])]  # type: ignore[list-item]
+    swarm = AsyncSwarm(ScriptedModel([calls_of(*["search"] * 3), "Done"]).client(), eager_tools=True, **swarm_options)
+    async with swarm.stream(agent, "Go") as run:
+        async for event in run:
+            if isinstance(event, CompletionFinished) and event.message["tool_calls"]:
+                assert desk.started == []
 
 
-@BOTH
-def test_a_call_that_changes_after_its_start_runs_again(backend: str) -> None:
-    """The result for the first arguments is discarded."""
+@VIRTUAL
+async def test_a_call_that_changes_after_its_start_runs_again() -> None:
+    """The result for the first arguments is discarded, and so are the writes of a middleware around that call."""
 
     async def complete(request: Any) -> AsyncGenerator[Mapping[str, Any], None]:
         def chunk(index: int, arguments: str, **more: Any) -> dict[str, Any]:
@@ -234,65 +214,59 @@ def test_a_call_that_changes_after_its_start_runs_again(backend: str) -> None:
         yield chunk(0, '{"x": "1"}', id="a", type="function")
         yield chunk(1, '{"x": "2"}', id="b", type="function")
         await anyio.sleep(1)
-        yield {
-            "choices": [
-                {
-                    "index": 0,
-                    "delta": {"tool_calls": [{"index": 0, "function": {"arguments": " "}}]},
-                    "finish_reason": None,
-                }
-            ]
-        }
+        yield chunk(0, " ")
         yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
 
-    async def main() -> None:
-        seen: list[str] = []
+    seen: list[str] = []
 
-        @tool(repeatable=True)
-        async def look(x: str) -> str:
-            seen.append(x)
-            return x
+    @tool(repeatable=True)
+    async def look(x: str) -> str:
+        seen.append(x)
+        return x
 
-        source = type("Source", (), {"complete": staticmethod(complete)})()
-        response = await AsyncSwarm(source, eager_tools="always").run(Agent(functions=[look]), "Go")
-        assert sorted(seen) == ["1", "1", "2"]
-        assert [m["content"] for m in response.messages if m["role"] == "tool"] == ["1", "2"]
+    def count(handlers: Handlers) -> Handlers:
+        async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+            context["calls"] = context.get("calls", 0) + 1
+            return await handlers.call_tool(call, context, started)
 
-    in_virtual_time(backend, main)
+        return replace(handlers, call_tool=call_tool)
+
+    source = type("Source", (), {"complete": staticmethod(complete)})()
+    response = await AsyncSwarm(source, eager_tools="always", middleware=[count]).run(Agent(functions=[look]), "Go")
+    assert response.context_variables == {"calls": 2}
+    assert sorted(seen) == ["1", "1", "2"]
+    assert [m["content"] for m in response.messages if m["role"] == "tool"] == ["1", "2"]
 
 
-@BOTH
-def test_guards_hold(backend: str) -> None:
+@VIRTUAL
+async def test_guards_hold() -> None:
     """A blocked question starts no function, and a guard of tools judges each call once."""
 
-    async def main() -> None:
-        desk, judged = Desk(), list[str]()
+    desk, judged = Desk(), list[str]()
 
-        def allow(checked: Any) -> None:
-            judged.append(checked.id)
+    def allow(checked: Any) -> None:
+        judged.append(checked.id)
 
-        model = ScriptedModel(lambda request: "Done" if len(request.messages) > 2 else calls_of("search", "search"))
-        swarm = AsyncSwarm(model.client(), eager_tools=True, middleware=[guard_tool(allow)])
-        async for _ in swarm.run(desk.agent(1), "Go", stream=True):
+    model = ScriptedModel(lambda request: "Done" if len(request.messages) > 2 else calls_of("search", "search"))
+    swarm = AsyncSwarm(model.client(), eager_tools=True, middleware=[guard_tool(allow)])
+    async for _ in swarm.run(desk.agent(1), "Go", stream=True):
+        pass
+    assert judged == ["search-0", "search-1"]
+
+    async def block(_: Any) -> Block:
+        await anyio.sleep(100)
+        return Block("no")
+
+    refused = Desk()
+    swarm = AsyncSwarm(model.client(), eager_tools=True, middleware=[guard_input(block)])
+    with pytest.raises(Blocked):
+        async for _ in swarm.run(refused.agent(1), "Go", stream=True):
             pass
-        assert judged == ["search-0", "search-1"]
-
-        async def block(_: Any) -> Block:
-            await anyio.sleep(100)
-            return Block("no")
-
-        refused = Desk()
-        swarm = AsyncSwarm(model.client(), eager_tools=True, middleware=[guard_input(block)])
-        with pytest.raises(Blocked):
-            async for _ in swarm.run(refused.agent(1), "Go", stream=True):
-                pass
-        assert refused.started == []
-
-    in_virtual_time(backend, main)
+    assert refused.started == []
 
 
 def test_other_values_of_the_option_are_refused() -> None:
-    """The error names the values."""
+    """The error of a wrong `eager_tools` names the values."""
     with pytest.raises(ConfigurationError, match="always"):
         AsyncSwarm(eager_tools="sometimes")  # type: ignore[arg-type]
 
@@ -380,7 +354,7 @@ def test_a_run_is_the_same_as_without(backend: str, turns: Any, cut: int, api: A
     """History, context, usage, unknown calls and events are equal, for whole and for broken completions."""
 
     def played(eager: Any, face: str) -> list[Any]:
-        return in_virtual_time(backend, _played, eager, face, api, turns, cut, broken)
+        return run_virtual(backend, _played, eager, face, api, turns, cut, broken)
 
     assert played(True, "stream") == played(False, "stream")
     if broken is None:

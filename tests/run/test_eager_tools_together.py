@@ -28,8 +28,10 @@ from aswarm.guards import CheckedCall, guard_tool
 from aswarm.middleware import Handlers, Middleware, Started, ToolCall, ToolOutcome, cache, record, replay
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.leaving.run_scenes import until
-from tests.support.run.eager_desk import BOTH, Desk, calls_of, in_virtual_time
-from tests.support.runtime.virtual_time import jump
+from tests.support.run.eager_desk import VIRTUAL, Desk, calls_of
+from tests.support.runtime.virtual_time import jump, virtual_backend
+
+pytestmark = pytest.mark.anyio
 
 APIS = pytest.mark.parametrize("api", ["chat", "responses"])
 
@@ -44,10 +46,7 @@ async def played(
     deltas: bool = False,
     **run_options: Any,
 ) -> tuple[int, list[Any]]:
-    """Return how many calls had started before the end of the first completion, and everything that the run shows.
-
-    `options`: of the swarm.
-    """
+    """Return the number of calls that started before the end of the first completion, and the events and the response."""
     model = ScriptedModel(["Hello", *script], api=api)
     client = model.client()
     swarm, agent, early = AsyncSwarm(client, **options or {}), desk.agent(seconds), None
@@ -70,10 +69,7 @@ async def played(
 
 
 async def same(make_script: Any, early: int, **options: Any) -> Any:
-    """Play the script without eager tools and with them, streamed and whole; return what the runs show.
-
-    `early`: how many calls start before the end of the first completion.
-    """
+    """Play the script without eager tools and with them, streamed and whole. `early`: the calls before the end of its first completion."""
     swarm_options = options.pop("options", {})
     for eager, deltas in ((True, True), ("always", False)):
         plain = await played(Desk(), make_script(), options=swarm_options, deltas=deltas, **options)
@@ -86,70 +82,50 @@ async def same(make_script: Any, early: int, **options: Any) -> Any:
 # --- calls that wait, fail, or are stopped ----------------------------------------------------------------------------
 
 
-@BOTH
+def hold_first(checked: CheckedCall) -> Hold | None:
+    return Hold("sure?") if checked.id == "search-0" else None
+
+
+def holds(handlers: Handlers) -> Handlers:
+    async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        if call.id == "search-0":
+            raise Hold("sure?")
+        return await handlers.call_tool(call, context, started)
+
+    return Handlers(handlers.complete, call_tool, handlers.run, may_hold=True)
+
+
+@VIRTUAL
 @APIS
-def test_a_guard_that_holds_an_eager_call(backend: str, api: Any) -> None:
-    """The call stays open, and later calls wait with it."""
-
-    def judge(checked: CheckedCall) -> Hold | None:
-        return Hold("sure?", data={"x": checked.arguments["x"]}) if checked.id == "search-0" else None
-
-    async def main() -> None:
-        shown = await same(
-            lambda: [calls_of(*["search"] * 3)],
-            2 if api == "responses" else 1,
-            api=api,
-            options={"middleware": [guard_tool(judge, may_wait=True)]},
-        )
-        assert [each["id"] for each in shown[0]["waiting"]] == ["search-0"]
-        assert [m["content"] for m in shown[0]["messages"][1:]] == ["found 1", "found 2"]
-
-    in_virtual_time(backend, main)
+@pytest.mark.parametrize(("middleware", "debug"), [(guard_tool(hold_first, may_wait=True), False), (holds, True)])
+async def test_a_middleware_that_holds_an_eager_call(api: Any, middleware: Any, debug: bool) -> None:
+    """The call stays open, and later calls wait with it, also below the output of `debug=True`."""
+    early, options = 2 if api == "responses" else 1, {"middleware": [middleware]}
+    shown = await same(lambda: [calls_of(*["search"] * 3)], early, api=api, options=options, debug=debug)
+    assert [each["id"] for each in shown[0]["waiting"]] == ["search-0"]
+    assert [m["content"] for m in shown[0]["messages"][1:]] == ["found 1", "found 2"]
 
 
-@BOTH
-def test_debug_and_a_middleware_that_holds(backend: str) -> None:
-    """The output of `debug=True` does not hide that a call may wait."""
-
-    def holds(handlers: Handlers) -> Handlers:
-        async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-            if call.id == "search-0":
-                raise Hold("sure?")
-            return await handlers.call_tool(call, context, started)
-
-        return Handlers(handlers.complete, call_tool, handlers.run, may_hold=True)
-
-    async def main() -> None:
-        options = {"middleware": [holds]}
-        shown = await same(lambda: [calls_of(*["search"] * 3)], 1, options=options, debug=True)
-        assert [each["id"] for each in shown[0]["waiting"]] == ["search-0"]
-
-    in_virtual_time(backend, main)
-
-
-@BOTH
+@VIRTUAL
 @APIS
-def test_a_tool_error_hook_that_raises(backend: str, api: Any) -> None:
+async def test_a_tool_error_hook_that_raises(api: Any) -> None:
     """The run ends in the turn of the call, with the exception of the hook."""
 
     def refuse(failure: ToolFailure) -> str:
         raise LookupError(failure.name)
 
-    async def main() -> None:
-        shown = await same(
-            lambda: [ScriptedAnswer(calls=[call("search", "{}", call_id="a"), *calls_of("search").calls], pause=0.5)],
-            int(api == "responses"),
-            seconds=1000,
-            api=api,
-            options={"tool_error": refuse},
-        )
-        assert "search" in shown[1]
-
-    in_virtual_time(backend, main)
+    shown = await same(
+        lambda: [ScriptedAnswer(calls=[call("search", "{}", call_id="a"), *calls_of("search").calls], pause=0.5)],
+        int(api == "responses"),
+        seconds=1000,
+        api=api,
+        options={"tool_error": refuse},
+    )
+    assert "search" in shown[1]
 
 
-@BOTH
-def test_a_tool_error_hook_that_raises_for_a_dropped_call(backend: str) -> None:
+@VIRTUAL
+async def test_a_tool_error_hook_that_raises_for_a_dropped_call() -> None:
     """The run ends with the error of its completion."""
     told: list[str] = []
 
@@ -161,20 +137,16 @@ def test_a_tool_error_hook_that_raises_for_a_dropped_call(backend: str) -> None:
     async def fails(x: str) -> str:
         raise ValueError(x)
 
-    async def main() -> None:
-        answer = ScriptedAnswer(calls=calls_of("fails", "fails").calls, pause=0.5, break_after=4)
-        swarm = AsyncSwarm(ScriptedModel([answer]).client(), eager_tools="always", tool_error=refuse)
-        with pytest.raises(RunError) as caught:
-            await swarm.run(Agent(functions=[fails]), "Go")
-        assert not isinstance(caught.value.__cause__, LookupError)
-        assert caught.value.response.messages == []
-        assert told == ["fails-0"]
-
-    in_virtual_time(backend, main)
+    answer = ScriptedAnswer(calls=calls_of("fails", "fails").calls, pause=0.5, break_after=4)
+    swarm = AsyncSwarm(ScriptedModel([answer]).client(), eager_tools="always", tool_error=refuse)
+    with pytest.raises(RunError) as caught:
+        await swarm.run(Agent(functions=[fails]), "Go")
+    assert not isinstance(caught.value.__cause__, LookupError)
+    assert caught.value.response.messages == []
+    assert told == ["fails-0"]
 
 
-@BOTH
-def test_an_abandoned_function_with_a_timeout(backend: str) -> None:
+async def test_an_abandoned_function_with_a_timeout() -> None:
     """The model reads that an eager call may still be running, and the run ends without waiting for it."""
     started, gate, ended = list[str](), threading.Event(), threading.Event()
 
@@ -190,71 +162,62 @@ def test_an_abandoned_function_with_a_timeout(backend: str) -> None:
             await until(lambda count=count: len(started) == count)  # type: ignore[misc]
             jump(30)
 
-    async def main() -> None:
-        swarm = AsyncSwarm(ScriptedModel([calls_of("hang", "hang", pause=0.02), "Done"]).client(), eager_tools="always")
-        async with anyio.create_task_group() as group:
-            group.start_soon(jump_after_each_start)
-            response = await swarm.run(Agent(functions=[hang]), "Go")
-        text = "Error: hang timed out after 30 s. It may still be running."
-        assert [m["content"] for m in response.messages if m["role"] == "tool"] == [text, text]
-        assert [each.id for each in response.unknown_calls] == ["hang-0", "hang-1"]
-        assert not ended.is_set()
-        gate.set()
-        await until(ended.is_set)
-
-    anyio.run(main, backend=backend)
+    swarm = AsyncSwarm(ScriptedModel([calls_of("hang", "hang", pause=0.02), "Done"]).client(), eager_tools="always")
+    async with anyio.create_task_group() as group:
+        group.start_soon(jump_after_each_start)
+        response = await swarm.run(Agent(functions=[hang]), "Go")
+    text = "Error: hang timed out after 30 s. It may still be running."
+    assert [m["content"] for m in response.messages if m["role"] == "tool"] == [text, text]
+    assert [each.id for each in response.unknown_calls] == ["hang-0", "hang-1"]
+    assert not ended.is_set()
+    gate.set()
+    await until(ended.is_set)
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
-@BOTH
+@VIRTUAL
 @APIS
-def test_the_last_turn_of_max_turns(backend: str, api: Any) -> None:
-    """Its eager calls are answered."""
+async def test_the_last_turn_of_max_turns(api: Any) -> None:
+    """The eager calls of the last turn are answered."""
 
-    async def main() -> None:
-        shown = await same(
-            lambda: [calls_of("search", "search"), calls_of("search", "search")],
-            2 if api == "responses" else 1,
-            api=api,
-            max_turns=1,
-        )
-        assert shown[0]["stop"] == "max_turns"
-        assert [m["role"] for m in shown[0]["messages"]] == ["assistant", "tool", "tool"]
-
-    in_virtual_time(backend, main)
+    shown = await same(
+        lambda: [calls_of("search", "search"), calls_of("search", "search")],
+        2 if api == "responses" else 1,
+        api=api,
+        max_turns=1,
+    )
+    assert shown[0]["stop"] == "max_turns"
+    assert [m["role"] for m in shown[0]["messages"]] == ["assistant", "tool", "tool"]
 
 
-@BOTH
+@VIRTUAL
 @APIS
 @pytest.mark.parametrize("budget", [{"tool_calls": 1}, {"tool_calls": 3}, {"seconds": 10}], ids=str)
 @pytest.mark.parametrize("then", ["stop", "answer", "raise"])
-def test_budgets(backend: str, api: Any, budget: Any, then: Any) -> None:
+async def test_budgets(api: Any, budget: Any, then: Any) -> None:
     """A budget of calls admits the same calls, and a budget of seconds ends the same calls."""
 
-    async def main() -> None:
-        early = {"chat": 3, "responses": 4}[api]
-        shown = await same(
-            lambda: [calls_of(*["search"] * 4), "Done"],
-            min(early, budget.get("tool_calls", early)),
-            seconds=1000 if "seconds" in budget else 1,
-            api=api,
-            budget=Budget(**budget, then=then),
-        )
-        assert shown[0]["spent"] == next(iter(budget))
-        assert (shown[1] is not None) == (then == "raise")
-
-    in_virtual_time(backend, main)
+    early = {"chat": 3, "responses": 4}[api]
+    shown = await same(
+        lambda: [calls_of(*["search"] * 4), "Done"],
+        min(early, budget.get("tool_calls", early)),
+        seconds=1000 if "seconds" in budget else 1,
+        api=api,
+        budget=Budget(**budget, then=then),
+    )
+    assert shown[0]["spent"] == next(iter(budget))
+    assert (shown[1] is not None) == (then == "raise")
 
 
 # --- typed output, and middleware -------------------------------------------------------------------------------------
 
 
-@BOTH
+@VIRTUAL
 @APIS
 @pytest.mark.parametrize("at", [0, 2, 3])
-def test_typed_output(backend: str, api: Any, at: int) -> None:
+async def test_typed_output(api: Any, at: int) -> None:
     """The final answer is the same at any place among the calls."""
 
     def script() -> list[ScriptedAnswer]:
@@ -265,55 +228,45 @@ def test_typed_output(backend: str, api: Any, at: int) -> None:
             ScriptedAnswer(calls=[call("final_answer", call_id="end", value=8)]),
         ]
 
-    async def main() -> None:
-        await same(script, 3 if api == "responses" or at == 3 else 2, api=api, output=int)
-
-    in_virtual_time(backend, main)
+    await same(script, 3 if api == "responses" or at == 3 else 2, api=api, output=int)
 
 
-@BOTH
+@VIRTUAL
 @APIS
-def test_cache(backend: str, api: Any) -> None:
+async def test_cache(api: Any) -> None:
     """A completion is saved whole, and answers a run with or without eager tools."""
 
-    async def main() -> None:
-        def script() -> list[Any]:
-            return [calls_of("search", "search"), "Done"]
+    def script() -> list[Any]:
+        return [calls_of("search", "search"), "Done"]
 
-        _, plain = await played(Desk(), script(), api=api)
-        for first, second in ((False, "always"), ("always", False), ("always", "always")):
-            kept: dict[str, str] = {}
-            wrap: list[Middleware] = [cache(kept)]
-            options = {"middleware": wrap}
-            early, shown = await played(Desk(), script(), api=api, options={**options, "eager_tools": first})
-            assert shown == plain
-            assert (early > 0) == (first == "always")
-            assert len(kept) == 2
-            _, again = await played(Desk(), [], api=api, options={**options, "eager_tools": second})
-            assert again[0]["messages"] == plain[0]["messages"]
-
-    in_virtual_time(backend, main)
+    _, plain = await played(Desk(), script(), api=api)
+    for first, second in ((False, "always"), ("always", False), ("always", "always")):
+        kept: dict[str, str] = {}
+        wrap: list[Middleware] = [cache(kept)]
+        options = {"middleware": wrap}
+        early, shown = await played(Desk(), script(), api=api, options={**options, "eager_tools": first})
+        assert shown == plain
+        assert (early > 0) == (first == "always")
+        assert len(kept) == 2
+        _, again = await played(Desk(), [], api=api, options={**options, "eager_tools": second})
+        assert again[0]["messages"] == plain[0]["messages"]
 
 
-@BOTH
 @APIS
 @pytest.mark.parametrize(("first", "second"), [(False, "always"), ("always", False), (True, "always")])
-def test_record_and_replay(backend: str, api: Any, tmp_path: Path, first: Any, second: Any) -> None:
+async def test_record_and_replay(api: Any, tmp_path: Path, first: Any, second: Any) -> None:
     """A recording is the same with eager tools, and both kinds of runs can replay it."""
 
-    async def main() -> None:
-        def script() -> list[Any]:
-            return [calls_of("search", "search", pause=0.01), "Done"]
+    def script() -> list[Any]:
+        return [calls_of("search", "search", pause=0.01), "Done"]
 
-        def options(wrap: Middleware, eager: Any) -> Any:
-            return {"middleware": [wrap], "eager_tools": eager}
+    def options(wrap: Middleware, eager: Any) -> Any:
+        return {"middleware": [wrap], "eager_tools": eager}
 
-        path = tmp_path / "recording.jsonl"
-        _, shown = await played(Desk(), script(), api=api, seconds=0.01, options=options(record(path), first))
-        _, again = await played(Desk(), [], api=api, seconds=0.01, options=options(replay(path), second))
-        assert shown[0]["messages"] == again[0]["messages"]
-
-    anyio.run(main, backend=backend)  # the file is written in a thread
+    path = tmp_path / "recording.jsonl"
+    _, shown = await played(Desk(), script(), api=api, seconds=0.01, options=options(record(path), first))
+    _, again = await played(Desk(), [], api=api, seconds=0.01, options=options(replay(path), second))
+    assert shown[0]["messages"] == again[0]["messages"]
 
 
 # --- leaving ----------------------------------------------------------------------------------------------------------
@@ -327,29 +280,27 @@ async def read_until_started(swarm: AsyncSwarm, desk: Desk, reached: anyio.Event
                 reached.set()
 
 
+@pytest.mark.parametrize("anyio_backend", [virtual_backend("asyncio")])
 @APIS
 @pytest.mark.parametrize("times", [1, 100])
-def test_a_cancelled_task(api: Any, times: int) -> None:
-    """A plain `task.cancel()`, also at each step until the task has ended."""
+async def test_a_cancelled_task(api: Any, times: int) -> None:
+    """`task.cancel()`, once or at each step of the event loop, stops the eager calls."""
 
-    async def main() -> None:
-        desk, reached = Desk(), anyio.Event()
-        swarm = AsyncSwarm(ScriptedModel([calls_of(*["search"] * 4)], api=api).client(), eager_tools=True)
-        task = asyncio.ensure_future(read_until_started(swarm, desk, reached))
-        await reached.wait()
-        for _ in range(times):
-            task.cancel()
-            await asyncio.sleep(0)
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert len(desk.started) == desk.ended == desk.cancelled > 0
-
-    in_virtual_time("asyncio", main)
+    desk, reached = Desk(), anyio.Event()
+    swarm = AsyncSwarm(ScriptedModel([calls_of(*["search"] * 4)], api=api).client(), eager_tools=True)
+    task = asyncio.ensure_future(read_until_started(swarm, desk, reached))
+    await reached.wait()
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(desk.started) == desk.ended == desk.cancelled > 0
 
 
-@BOTH
+@VIRTUAL
 @APIS
-def test_a_collected_stream(backend: str, api: Any) -> None:
+async def test_a_collected_stream(api: Any) -> None:
     """A reader that drops its stream stops the eager calls."""
 
     async def read(swarm: AsyncSwarm, desk: Desk) -> None:
@@ -357,11 +308,8 @@ def test_a_collected_stream(backend: str, api: Any) -> None:
             if desk.started:
                 break
 
-    async def main() -> None:
-        desk, model = Desk(), ScriptedModel([calls_of(*["search"] * 4)], api=api)
-        await read(AsyncSwarm(model.client(), eager_tools=True), desk)
-        gc.collect()
-        await until(lambda: model.open_streams == 0)
-        assert len(desk.started) == desk.ended == desk.cancelled > 0
-
-    in_virtual_time(backend, main)
+    desk, model = Desk(), ScriptedModel([calls_of(*["search"] * 4)], api=api)
+    await read(AsyncSwarm(model.client(), eager_tools=True), desk)
+    gc.collect()
+    await until(lambda: model.open_streams == 0)
+    assert len(desk.started) == desk.ended == desk.cancelled > 0

@@ -7,203 +7,152 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm
-from aswarm._run.state import RunState
-from aswarm.testing import ScriptedModel, call
-from tests.support.run.recording import (
-    USER,
-    WHOLE,
-    asking,
-    complete,
-    finish,
-    look,
-    one_turn,
-    other,
-    run_of,
-    slow,
-    told,
-    wire_call,
-)
+from aswarm.testing import ScriptedModel, call, check_history
 
-# --- forced tool choice -----------------------------------------------------------------------------------------------
-
-
-def choice_of(state: RunState) -> object:
-    """The tool_choice of the next request."""
-    return state.request("I", WHOLE).body.get("tool_choice")
-
-
+pytestmark = pytest.mark.anyio
+USER = {"role": "user", "content": "Hi"}
+HM = {"role": "assistant", "content": "Hm."}
+TOLD = {"role": "tool", "tool_call_id": "c", "content": "seen"}
 FORCES = ["required", "any", {"type": "function", "function": {"name": "look"}}]
 
 
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+async def other() -> str:
+    """Another."""
+    return "other"
+
+
+def asked(*ids: str, **more: Any) -> dict[str, Any]:
+    """Return an assistant message with calls of `look`."""
+    function = {"name": "look", "arguments": "{}"}
+    calls = [{"id": call_id, "type": "function", "function": function} for call_id in ids or "c"]
+    return {"role": "assistant", "content": None, "tool_calls": calls, **more}
+
+
+def forced(name: str = "A", **settings: Any) -> Agent:
+    """Return an agent that must call a function."""
+    return Agent(name=name, functions=[look], **(settings or {"tool_choice": "required"}))
+
+
+async def choices(agent: Agent, history: Any, *steps: Any, **options: Any) -> list[Any]:
+    """Return the tool_choice of each request of a run."""
+    model = ScriptedModel([*steps, "Done."])
+    response = await AsyncSwarm(model.client()).run(agent, history, **options)
+    assert response.text == "Done."
+    check_history(model.requests[-1].messages)
+    return [request.body.get("tool_choice") for request in model.requests]
+
+
 @pytest.mark.parametrize("choice", FORCES)
-def test_a_forced_choice_relaxes_after_the_first_tool_result(choice: Any) -> None:
+@pytest.mark.parametrize("in_settings", [False, True])
+async def test_a_forced_choice_relaxes_after_the_first_tool_result(choice: Any, in_settings: bool) -> None:
     """A choice that forces a call holds until the agent has a tool result since the last user message, then it is "auto"."""
-    state = run_of(agent=Agent(functions=[look], tool_choice=choice))
-    assert choice_of(state) == choice
-    one_turn(state)
-    assert choice_of(state) == "auto"
-
-
-@pytest.mark.parametrize("choice", FORCES)
-def test_a_forced_choice_in_the_settings_relaxes_as_well(choice: Any) -> None:
-    """A choice that came through `model_settings` would otherwise call for ever."""
-    state = run_of(agent=Agent(functions=[look], model_settings={"tool_choice": choice}))
-    assert choice_of(state) == choice
-    one_turn(state)
-    assert choice_of(state) == "auto"
+    settings = {"model_settings": {"tool_choice": choice}} if in_settings else {"tool_choice": choice}
+    assert await choices(forced(**settings), [USER], call("look")) == [choice, "auto"]
 
 
 @pytest.mark.parametrize(
     "choice", ["auto", "none", None, {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}]
 )
-def test_other_choices_hold(choice: Any) -> None:
-    """A choice that forces nothing stays: relaxing allowed_tools would offer what the user has withheld."""
-    state = run_of(agent=Agent(functions=[look], tool_choice=choice))
-    one_turn(state)
-    assert choice_of(state) == choice
+async def test_other_choices_hold(choice: Any) -> None:
+    """A choice that forces nothing stays: a relaxed `allowed_tools` would offer tools that the user has withheld."""
+    assert await choices(forced(tool_choice=choice), [USER], call("look")) == [choice, choice]
 
 
-def test_a_forced_choice_among_some_tools_relaxes_to_those() -> None:
-    """OpenAI's allowed_tools in the mode "required" relaxes to the mode "auto", and withholds what it withheld."""
+async def test_a_forced_choice_among_some_tools_relaxes_to_those() -> None:
+    """OpenAI's `allowed_tools` in the mode "required" relaxes to the mode "auto" with the same tools."""
     tools = [{"type": "function", "function": {"name": "look"}}]
-    forced, free = (
+    required, auto = (
         {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}} for mode in ("required", "auto")
     )
-    state = run_of(agent=Agent(functions=[look, other], tool_choice=forced))
-    assert choice_of(state) == forced
-    one_turn(state)
-    assert choice_of(state) == free
+    agent = Agent(functions=[look, other], tool_choice=required)
+    assert await choices(agent, [USER], call("look")) == [required, auto]
 
 
-def test_a_forced_choice_is_the_agents_own() -> None:
-    """Another agent's tool result relaxes nothing; coming back to an agent that has had its own does."""
-    b = Agent(name="B", functions=[look], tool_choice="required")
-    a = Agent(name="A", functions=[look], tool_choice="required")
-    state = run_of(agent=a)
-    one_turn(state, b)
-    assert choice_of(state) == "required"
-    one_turn(state, a)
-    assert choice_of(state) == "auto"
+async def test_a_forced_choice_is_the_agents_own() -> None:
+    """The tool result of another agent relaxes nothing; an earlier result of the agent itself does, after a handoff back."""
+    a, b = forced("A"), forced("B")
+    a.functions.append(b)
+    b.functions.append(a)
+    steps = [call("transfer_to_b"), call("transfer_to_a")]
+    assert await choices(a, [USER], *steps) == ["required", "required", "auto"]
 
 
-def test_equal_agents_are_told_apart() -> None:
-    """Two agents that are equal are two agents all the same."""
-    a, b = (Agent(functions=[look], tool_choice="required") for _ in range(2))
-    state = run_of(agent=a)
-    one_turn(state, b)
-    assert choice_of(state) == "required"
+async def test_equal_agents_are_two_agents() -> None:
+    """The result of an agent relaxes nothing for an equal agent."""
 
+    def leave() -> Agent:
+        return second
 
-def forced(name: str = "A", **settings: Any) -> Agent:
-    """An agent that must call a function."""
-    return Agent(name=name, functions=[look], **(settings or {"tool_choice": "required"}))
-
-
-def test_a_new_question_forces_again() -> None:
-    """Results that came before the last user message were for another question."""
-    history = [USER, asking(wire_call()), told("c"), USER]
-    assert choice_of(run_of(*history, agent=forced())) == "required"
-    assert choice_of(run_of(*history, asking(content="Hm."), agent=forced())) == "required"
+    first, second = (Agent(functions=[leave], tool_choice="required") for _ in range(2))
+    assert first == second
+    assert await choices(first, [USER], call("leave")) == ["required", "required"]
 
 
 @pytest.mark.parametrize("settings", [{"tool_choice": "required"}, {"model_settings": {"tool_choice": "required"}}])
 @pytest.mark.parametrize("sender", [{}, {"sender": None}, {"sender": "A"}, {"sender": ["odd"]}])
-def test_a_result_of_another_run_relaxes(settings: dict[str, Any], sender: dict[str, Any]) -> None:
-    """A history that ends with a result of the agent's call: the agent would otherwise book a second time."""
-    history = [USER, asking(wire_call()) | sender, told("c")]
-    assert choice_of(run_of(*history, agent=forced(**settings))) == "auto"
-    assert choice_of(run_of(*history[1:], agent=forced(**settings))) == "auto"
+async def test_a_result_of_another_run_relaxes(settings: dict[str, Any], sender: dict[str, Any]) -> None:
+    """A history that ends with a result of the agent's call relaxes the choice, so that nothing is booked twice."""
+    history = [USER, asked(**sender), TOLD]
+    assert await choices(forced(**settings), history) == ["auto"]
+    assert await choices(forced(**settings), history[1:]) == ["auto"]
 
 
-def test_a_result_of_another_run_relaxes_until_the_next_question() -> None:
-    """Messages of other roles come between the result and the request: only a user message forces again."""
-    history = [USER, asking(wire_call()), told("c"), asking(content="Hm."), {"role": "system", "content": "Hurry."}]
-    assert choice_of(run_of(*history, agent=forced())) == "auto"
-    assert choice_of(run_of(*history, USER, agent=forced())) == "required"
-
-
-def test_the_result_of_another_agent_relaxes_nothing() -> None:
-    """The sender of the message with the call says whose result it is."""
-    history = [USER, {**asking(wire_call()), "sender": "B"}, told("c")]
-    assert choice_of(run_of(*history, agent=forced())) == "required"
-    assert choice_of(run_of(*history, agent=forced("B"))) == "auto"
+ANSWERED = [USER, asked(), TOLD]
+OF_B = [USER, asked(sender="B"), TOLD]
 
 
 @pytest.mark.parametrize(
-    "history",
+    ("history", "agent", "choice"),
     [
-        [USER, asking(wire_call()), {"role": "assistant", "content": "Hm."}],
-        [USER, asking(wire_call()), told("another"), asking(content="Hm.")],
-        [USER, told("c")],
-        [told("c")],
-        [],
+        ([*ANSWERED, USER], "A", "required"),
+        ([*ANSWERED, USER, HM], "A", "required"),
+        ([*ANSWERED, HM, {"role": "system", "content": "Hurry."}], "A", "auto"),
+        ([*ANSWERED, HM, {"role": "system", "content": "Hurry."}, USER], "A", "required"),
+        (OF_B, "A", "required"),
+        (OF_B, "B", "auto"),
+        ([USER, asked(), HM], "A", "required"),
+        ([USER, asked(), {**TOLD, "tool_call_id": "another"}, HM], "A", "required"),
+        ([USER, TOLD], "A", "required"),
+        ([TOLD], "A", "required"),
+        ([], "A", "required"),
     ],
-    ids=["no answer", "an answer to another call", "no call", "only an answer", "nothing"],
 )
-def test_what_is_no_result_relaxes_nothing(history: list[Any]) -> None:
-    """Only a call and its answer count."""
-    assert choice_of(RunState(forced(), history, None)) == "required"
+async def test_only_a_result_of_the_agent_since_the_last_user_message_relaxes(
+    history: list[Any], agent: str, choice: str
+) -> None:
+    """Only a user message forces again; the sender of the message with the call is the agent of its result."""
+    assert await choices(forced(agent), history) == [choice]
 
 
-def test_the_agent_after_a_handoff_has_its_results_of_before() -> None:
-    """A handoff leads to an agent that has its result since the last user message, made by another run."""
+async def test_the_agent_after_a_handoff_has_its_results_of_before() -> None:
+    """After a handoff, a result that the next agent has from another run relaxes its choice."""
     booking, triage = forced("Booking"), forced("Triage")
-    history = [USER, {**asking(wire_call()), "sender": "Booking"}, told("c")]
-    state = run_of(*history, agent=triage)
-    assert choice_of(state) == "required"
-    one_turn(state, booking)
-    assert choice_of(state) == "auto"
+    triage.functions.append(booking)
+    history = [USER, asked(sender="Booking"), TOLD]
+    assert await choices(triage, history, call("transfer_to_booking")) == ["required", "auto"]
 
 
-@pytest.mark.asyncio
-async def test_a_run_that_was_cut_after_its_forced_call_does_not_call_again() -> None:
-    """`max_turns=1`, and the history again: the second run asks for an answer and not for a second booking."""
-    model = ScriptedModel([call("look"), "Booked."])
-    swarm, agent = AsyncSwarm(model.client()), forced()
-    first = await swarm.run(agent, [USER], max_turns=1)
-    assert (await swarm.run(agent, [USER, *first.messages])).text == "Booked."
-    assert [request.body["tool_choice"] for request in model.requests] == ["required", "auto"]
+@pytest.mark.parametrize("answered", [[], [TOLD]], ids=["none", "one"])
+async def test_a_resumed_call_relaxes(answered: list[Any]) -> None:
+    """A result of a resumed call is a result of this run, also beside an answer that the history has."""
+    assert await choices(forced(), [USER, asked("c", "d"), *answered], resume=True) == ["auto"]
 
 
-@pytest.mark.parametrize("answered", [True, False])
-def test_a_call_that_is_resumed_in_part_relaxes(answered: bool) -> None:
-    """One of two calls has its answer in the history, the other one runs now: both are results of the agent."""
-    asked = asking(wire_call("c"), wire_call("d"))
-    state = run_of(USER, asked, *([told("c")] if answered else []), agent=forced(), resume=True)
-    for waiting in state.turn.calls:
-        finish(waiting)
-    state.end_turn()
-    assert choice_of(state) == "auto"
+async def test_functions_may_change_during_a_run() -> None:
+    """Functions that are added to an agent while it runs are offered in the next request; a call keeps its function."""
 
+    def change() -> str:
+        agent.functions[:] = [other, change]
+        return "changed"
 
-def test_a_resumed_call_relaxes() -> None:
-    """The result of a call that this run has resumed is a result of this run."""
-    state = run_of(USER, asking(wire_call()), agent=Agent(functions=[look], tool_choice="required"), resume=True)
-    finish(state.turn.calls[0])
-    state.end_turn()
-    assert choice_of(state) == "auto"
-
-
-# --- tools ------------------------------------------------------------------------------------------------------------
-
-
-def test_functions_may_change_during_a_run() -> None:
-    """Functions that are added to an agent while it runs are offered in the next request."""
-    agent = Agent(functions=[look])
-    state = run_of(agent=agent)
-    assert list(state.tools) == ["look"]
-    assert state.tools is state.tools
-    agent.functions.append(other)
-    assert list(state.tools) == ["look", "other"]
-    agent.functions[0] = slow
-    assert [made["function"]["name"] for made in state.request("I", WHOLE).body["tools"]] == ["slow", "other"]
-
-
-def test_a_call_keeps_the_tool_it_was_made_for() -> None:
-    """A call is bound to the function that the agent had when the model called it."""
-    agent = Agent(functions=[look])
-    state = run_of(agent=agent)
-    complete(state, wire_call(), wire_call("d", "missing"))
-    agent.functions.clear()
-    assert state.turn.calls[0].tool is not None
-    assert state.turn.calls[1].tool is None
+    agent = Agent(functions=[change, look])
+    model = ScriptedModel([[call("change"), call("look")], call("look"), "Done."])
+    response = await AsyncSwarm(model.client()).run(agent, "Go")
+    assert [request.tool_names for request in model.requests[:2]] == [["change", "look"], ["other", "change"]]
+    told = [each["content"] for each in response.messages if each["role"] == "tool"]
+    assert told == ["changed", "seen", "Error: Tool look not found. Tools: other, change."]

@@ -1,79 +1,61 @@
-"""What a run is given: the caller's mistakes are told, open calls are resumed, nothing given is changed."""
+"""Open calls at the end of the messages are resumed on request, and a run changes nothing that the caller passes."""
 
 from __future__ import annotations
 
 import copy
-import threading
-from collections import OrderedDict, UserDict, defaultdict
+import json
+from collections import OrderedDict, UserDict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import anyio
 import pytest
 
-from aswarm import Agent, ConfigurationError
-from aswarm._run.state import RunState
-from aswarm._values.context import copy_containers
-from aswarm.testing import check_history
-from tests.support.run.recording import (
-    FUNCTIONS,
-    USER,
-    WHOLE,
-    Json,
-    asking,
-    complete,
-    contents,
-    finish,
-    one_turn,
-    run_of,
-    told,
-    wire_call,
-)
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response
+from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.run.ways_to_run import cancel_when
 
-# --- the caller's mistakes --------------------------------------------------------------------------------------------
+pytestmark = pytest.mark.anyio
+USER = {"role": "user", "content": "Hi"}
+Json = dict[str, Any]
 
 
-@pytest.mark.parametrize(
-    ("messages", "fault"),
-    [
-        (7, "messages must be a list"),
-        (None, "messages must be a list"),
-        ({"role": "user"}, "messages must be a list"),
-        ([7], r"messages\[0\]"),
-        ([USER, {"content": "x"}], r"messages\[1\].*role"),
-        ([{"role": "robot", "content": "x"}], "'robot'"),
-        ([{"role": "user", "content": 7}], "content 7"),
-        ([{"role": "tool", "content": "x"}], "tool_call_id"),
-        ([{"role": "assistant", "tool_calls": "x"}], "not a list"),
-        ([{"role": "assistant", "tool_calls": [{"type": "function"}]}], r"tool_calls\[0\]"),
-        ([{"role": "assistant", "tool_calls": [{"id": "c", "type": "function"}]}], "no function name"),
-        ([{"role": "user", "content": "x", "tool_calls": []}], "only assistant"),
-    ],
-)
-def test_messages_that_are_none(messages: Any, fault: str) -> None:
-    """What is no history is a ConfigurationError that names place and fault."""
-    with pytest.raises(ConfigurationError, match=fault):
-        RunState(Agent(), messages, None)
+def asked(*calls: tuple[str, int]) -> Json:
+    """Return an assistant message with calls of `look`: their ids and numbers."""
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": call_id, "type": "function", "function": {"name": "look", "arguments": json.dumps({"n": n})}}
+            for call_id, n in calls
+        ],
+    }
 
 
-@pytest.mark.parametrize("agent", [None, "A", Agent])
-def test_an_agent_that_is_none(agent: object) -> None:
-    """What is no agent is a ConfigurationError."""
-    with pytest.raises(ConfigurationError, match="agent must be an Agent"):
-        RunState(agent, "Hi", None)
+def told(call_id: str, content: str, **more: Any) -> Json:
+    return {"role": "tool", "tool_call_id": call_id, "content": content, **more}
 
 
-@pytest.mark.parametrize("context", ["x", [("a", 1)], 7])
-def test_a_context_that_is_none(context: Any) -> None:
-    """What is no mapping is a ConfigurationError."""
-    with pytest.raises(ConfigurationError, match="context_variables must be a dict"):
-        RunState(Agent(), "Hi", context)
+async def look(n: int) -> str:
+    """Look."""
+    return f"seen {n}"
 
 
-def test_open_calls_are_not_run_without_a_word() -> None:
-    """Open calls at the end of messages are an error that names them and `resume=True`."""
-    with pytest.raises(ConfigurationError, match=r"'c'.*resume=True"):
-        RunState(Agent(functions=FUNCTIONS), [USER, asking(wire_call("c"))], None)
+async def other(n: int) -> str:
+    """Another."""
+    return f"other {n}"
+
+
+AGENT = Agent(name="A", functions=[look, other])
+
+
+async def resumed(*history: Json, steps: Sequence[Any] = ("Done.",), resume: bool = True) -> tuple[list[Any], Response]:
+    """Return the contents of the messages of the last request, without the instructions, and the response."""
+    model = ScriptedModel(steps)
+    response = await AsyncSwarm(model.client()).run(AGENT, list(history), resume=resume)
+    check_history(model.requests[-1].messages)
+    return [message["content"] for message in model.requests[-1].messages[1:]], response
 
 
 @pytest.mark.parametrize(
@@ -84,10 +66,10 @@ def test_open_calls_are_not_run_without_a_word() -> None:
         (["x" * 50], f"'{'x' * 36}..."),
     ],
 )
-def test_of_many_open_calls_the_first_are_named(ids: Sequence[str], named: str) -> None:
-    """A history may come from a browser: the error names five ids, and not more of a long one than its beginning."""
+async def test_of_many_open_calls_the_first_are_named(ids: Sequence[str], named: str) -> None:
+    """The error names five ids, and cuts a long id, because the history may come from a browser."""
     with pytest.raises(ConfigurationError) as caught:
-        run_of(USER, asking(*map(wire_call, ids)))
+        await resumed(USER, asked(*((each, 1) for each in ids)), resume=False)
     assert str(caught.value) == (
         f"messages end with tool calls that have no answer ({named}). A run executes such calls only if you ask for it. Pass "
         "resume={'call_1': True}, with a decision for each call, or resume=True to run them all, if the history comes from "
@@ -95,120 +77,73 @@ def test_of_many_open_calls_the_first_are_named(ids: Sequence[str], named: str) 
     )
 
 
-def test_resume_with_nothing_open_is_a_run() -> None:
+async def test_resume_with_nothing_open_is_a_run() -> None:
     """`resume=True` with nothing to resume is an ordinary run."""
-    state = run_of(USER, asking(wire_call()), told("c"), resume=True)
-    assert state.turn.calls == []
-    assert state.start_step(1, execute_tools=True) is None
+    sent, response = await resumed(USER, asked(("c", 1)), told("c", "seen"))
+    assert (sent, response.text) == (["Hi", None, "seen"], "Done.")
 
 
-# --- resuming ---------------------------------------------------------------------------------------------------------
+async def test_resumed_calls_are_sent_with_their_answers() -> None:
+    """The model gets the whole block in call order, whether an answer comes from the history or from the run."""
+    sent, response = await resumed(USER, asked(("1", 1), ("2", 2), ("3", 3)), told("2", "by hand"))
+    assert sent == ["Hi", None, "seen 1", "by hand", "seen 3"]
+    assert [message["content"] for message in response.messages] == ["seen 1", "seen 3", "Done."]
 
 
-def test_resumed_calls_are_sent_with_their_answers() -> None:
-    """Before the resumed calls are answered they are not on the wire; then all of the block is, in call order."""
-    history = [USER, asking(wire_call("1"), wire_call("2"), wire_call("3")), told("2", "by hand")]
-    state = run_of(*history, resume=True)
-    assert [(made.id, made.agent) for made in state.turn.calls] == [("1", state.agent), ("3", state.agent)]
-    finish(state.turn.calls[0], "first")
-    finish(state.turn.calls[1], "third")
-    state.end_turn()
-    sent = state.request(None, WHOLE).body["messages"]
-    assert [message.get("content") for message in sent] == ["Hi", None, "first", "by hand", "third"]
-    check_history([*history, *state.response.messages], ordered=False)
-
-
-def test_resumed_calls_have_their_position_in_the_message() -> None:
-    """A call's position counts within its message, also where the calls before it have been answered."""
-    state = run_of(USER, asking(wire_call("1"), wire_call("2")), told("1"), resume=True)
-    assert [(made.id, made.index) for made in state.turn.calls] == [("2", 1)]
-
-
-def test_equal_ids_are_separate_calls() -> None:
+async def test_equal_ids_are_separate_calls() -> None:
     """Equal ids in one message and across turns are separate calls, each answered."""
-    history = [USER, asking(wire_call("x"), wire_call("x")), told("x", "1"), told("x", "2"), USER]
-    state = run_of(*history)
-    complete(state, wire_call("x"), wire_call("x", "other"))
-    assert len(state.turn.calls) == 2
-    finish(state.turn.calls[0], "3")
-    finish(state.turn.calls[1], "4")
-    state.end_turn()
-    assert contents(state) == [("x", "3"), ("x", "4")]
-    answers = [m["content"] for m in state.request(None, WHOLE).body["messages"] if m["role"] == "tool"]
-    assert answers == ["1", "2", "3", "4"]
+    history = [USER, asked(("x", 1), ("x", 2)), told("x", "1"), told("x", "2"), USER]
+    steps = [[call("look", call_id="x", n=3), call("other", call_id="x", n=4)], "Done."]
+    sent, _ = await resumed(*history, steps=steps)
+    assert sent == ["Hi", None, "1", "2", "Hi", None, "seen 3", "other 4"]
 
 
-def test_equal_ids_of_which_one_is_open() -> None:
-    """Of two calls of one id the one that is not answered is resumed: by its name, else by its place."""
-    two = asking(wire_call("x", "look"), wire_call("x", "other"))
-    by_name = run_of(USER, two, told("x", tool_name="other"), resume=True)
-    assert [made.name for made in by_name.turn.calls] == ["look"]
-    by_place = run_of(USER, two, told("x"), resume=True)
-    assert [made.name for made in by_place.turn.calls] == ["other"]
+async def test_a_finished_call_is_never_run_again_for_its_open_twin() -> None:
+    """If the second of two calls with one id and name has finished, a resumed run does not run it again."""
+    ran: list[int] = []
+
+    async def look(n: int) -> str:
+        ran.append(n)
+        if n == 1:
+            await anyio.sleep_forever()
+        return f"seen {n}"
+
+    agent = Agent(functions=[look])
+    swarm = AsyncSwarm(ScriptedModel([[call("look", call_id="x", n=1), call("look", call_id="x", n=2)]]).client())
+    response = await cancel_when(lambda: len(ran) == 2, swarm, agent, "run")
+    history = [USER, *response.messages]
+    await AsyncSwarm(ScriptedModel(["Done."]).client()).run(agent, history, resume=True)
+    assert ran.count(2) == 1
 
 
-def test_a_finished_call_is_never_run_again_for_its_open_twin() -> None:
-    """Of two calls of one id and name the second has finished: resuming must not take its answer for the first's."""
-    state = run_of()
-    complete(state, wire_call("x", arguments='{"n": 1}'), wire_call("x", arguments='{"n": 2}'))
-    finish(state.turn.calls[1], "second")
-    resumed = run_of(USER, *state.response.messages, resume=True)
-    assert '{"n": 2}' not in [made.arguments for made in resumed.turn.calls]
-    check_history([USER, *state.response.messages], allow_open=True)
+async def test_messages_and_context_of_the_caller_stay() -> None:
+    """A run changes neither the messages nor the containers of the context that it gets."""
 
+    def change(context_variables: Json) -> str:
+        context_variables["list"][1]["deep"].add(4)
+        context_variables["dict"]["a"].append(5)
+        return "changed"
 
-def test_open_calls_in_the_middle_are_answered_as_interrupted() -> None:
-    """Open calls followed by other messages are answered on the wire, so that an invalid history is never sent."""
-    state = run_of(USER, asking(wire_call("1"), wire_call("2")), told("2"), USER)
-    sent = state.request(None, WHOLE).body["messages"]
-    assert [message.get("content") for message in sent] == ["Hi", None, "not run: interrupted", "seen", "Hi"]
-    check_history(sent)
-
-
-# --- input is never changed -------------------------------------------------------------------------------------------
-
-
-def test_messages_and_context_of_the_caller_stay() -> None:
-    """A run changes neither the messages nor the context it was given."""
-    history = [USER, asking(wire_call("1", arguments="")), told("1", tool_name="look"), USER]
-    context = {"list": [1, {"deep": {2}}], "dict": {"a": [3]}}
+    history = [USER, asked(("1", 1)), told("1", "seen", tool_name="look"), USER]
+    history[1]["tool_calls"][0]["function"]["arguments"] = ""
+    context = {"list": [1, {"deep": {2}}], "dict": {"a": [3]}, "shared": ([1],)}
     before = copy.deepcopy((history, context))
-    state = RunState(Agent(functions=FUNCTIONS), history, context)
-    state.request("I", WHOLE)
-    state.context["list"][1]["deep"].add(4)
-    state.context["dict"]["a"].append(5)
-    one_turn(state)
+    swarm = AsyncSwarm(ScriptedModel([call("change"), "Done."]).client())
+    response = await swarm.run(Agent(functions=[change]), history, context)
     assert (history, context) == before
-
-
-def test_what_is_no_container_is_shared() -> None:
-    """Locks, clients and objects are shared by reference; a tuple and what is in it too."""
-    lock, shared = threading.Lock(), ([1],)
-    copied = copy_containers({"lock": lock, "deep": [lock], "tuple": shared})
-    assert copied["lock"] is copied["deep"][0] is lock
-    assert copied["tuple"] is shared
-
-
-def test_containers_keep_their_type() -> None:
-    """A defaultdict stays one, an OrderedDict too."""
-    copied = copy_containers({"d": defaultdict(list, a=[1]), "o": OrderedDict(x=1)})
-    assert copied["d"]["new"] == []
-    assert isinstance(copied["o"], OrderedDict)
-
-
-def test_a_container_that_holds_itself() -> None:
-    """Containers that point at themselves, or are held twice, are copied once."""
-    context: Json = {"twice": []}
-    context["self"], context["again"] = context, context["twice"]
-    copied = copy_containers(context)
-    assert copied["self"] is copied is not context
-    assert copied["again"] is copied["twice"] is not context["twice"]
+    assert response.context_variables == {"list": [1, {"deep": {2, 4}}], "dict": {"a": [3, 5]}, "shared": ([1],)}
+    assert response.context_variables["shared"] is context["shared"]
 
 
 @pytest.mark.parametrize("kind", [MappingProxyType, UserDict, OrderedDict])
-def test_a_mapping_that_is_no_dict_is_copied_as_deeply(kind: Callable[[Json], Mapping[str, Any]]) -> None:
-    """The context may be any Mapping; the containers in it are copied as those of a dict are."""
+async def test_a_mapping_that_is_no_dict_is_copied_as_deeply(kind: Callable[[Json], Mapping[str, Any]]) -> None:
+    """The context may be any Mapping; the run copies the containers in it too."""
+
+    def see(context_variables: Json) -> str:
+        context_variables["seen"].append(1)
+        return "ok"
+
     inner: list[int] = []
-    state = RunState(Agent(), "Hi", kind({"seen": inner}))
-    state.context["seen"].append(1)
+    context: Any = kind({"seen": inner})
+    await AsyncSwarm(ScriptedModel([call("see"), "Done."]).client()).run(Agent(functions=[see]), "Go", context)
     assert inner == []

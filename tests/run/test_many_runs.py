@@ -1,4 +1,4 @@
-"""Thousands of runs on one swarm and one agent at once: right answers, no cross-talk, nothing kept when they end."""
+"""Thousands of runs on one swarm and one agent at once: right answers, separate contexts, and no memory after their end."""
 
 from __future__ import annotations
 
@@ -13,32 +13,47 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response, Result
-from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
-from aswarm.testing._scripted_model import chunks, completion
+from aswarm.testing import ScriptedAnswer, ScriptedCall, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.slow
 
 
 class Echo:
-    """A source that answers from what it is asked, in three turns: note, then hand over, then say what was noted."""
+    """A source whose answers depend on the messages, in three turns: note, hand off, and repeat the notes."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         await anyio.sleep(0)
         messages = request.body["messages"]
         tools = [message["content"] for message in messages if message["role"] == "tool"]
-        asked = messages[1]["content"]
+        asked, text = messages[1]["content"], ""
+        if tools and self.fails:
+            raise ValueError("the source failed")
+        calls: list[ScriptedCall] = []
         if not tools:
-            answer = ScriptedAnswer(calls=[call("note", text=f"{asked}/{n}") for n in range(2)])
+            calls = [call("note", text=f"{asked}/{n}") for n in range(2)]
         elif len(tools) == 2:
-            answer = ScriptedAnswer(calls=[call("transfer_to_second"), call("keep", key=asked)])
+            calls = [call("transfer_to_second"), call("keep", key=asked)]
         else:
-            answer = ScriptedAnswer(f"{request.agent.name}: {tools[0]} {tools[1]}; {messages[0]['content']}")
-        for chunk in chunks(answer, 8) if request.stream else [completion(answer)]:
-            yield chunk
+            text = f"{request.agent.name}: {tools[0]} {tools[1]}; {messages[0]['content']}"
+        for place in range(0, len(text), 8):
+            yield {"choices": [{"index": 0, "delta": {"content": text[place : place + 8]}, "finish_reason": None}]}
+        made = [
+            {
+                "index": n,
+                "id": each.id,
+                "type": "function",
+                "function": {"name": each.name, "arguments": each.arguments},
+            }
+            for n, each in enumerate(calls)
+        ]
+        yield {"choices": [{"index": 0, "delta": {"tool_calls": made or None}, "finish_reason": "stop"}]}
 
 
 class Payload:
-    """Something in a context that can be seen to go away."""
+    """A value of a context, for weak references."""
 
 
 async def note(text: str, context_variables: Mapping[str, Any]) -> str:
@@ -60,7 +75,7 @@ async def _second(context_variables: Mapping[str, Any]) -> str:
 
 
 async def one(swarm: AsyncSwarm, agent: Agent, number: int) -> Response:
-    """Run `number` through the face that is its turn."""
+    """Run `number` in one of three ways."""
     context = {"who": f"w{number}", "payload": Payload()}
     if number % 3 == 0:
         return await swarm.run(agent, f"q{number}", context)
@@ -104,7 +119,7 @@ async def test_many_runs_at_once(size: int) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("size", [60, pytest.param(300, marks=pytest.mark.heavy)])
 async def test_runs_over_a_real_client_do_not_mix(size: int) -> None:
-    """Concurrent streams through one `AsyncOpenAI`, each answered late and in pieces, keep apart."""
+    """Concurrent streams through one `AsyncOpenAI`, each answered late and in pieces, stay separate."""
 
     def script(request: Any) -> ScriptedAnswer:
         asked = request.messages[1]["content"]
@@ -129,7 +144,7 @@ async def test_runs_over_a_real_client_do_not_mix(size: int) -> None:
 @pytest.mark.asyncio
 @pytest.mark.heavy
 async def test_memory_is_flat() -> None:
-    """After a warm-up, another five hundred runs leave no memory behind that the first ones did not."""
+    """After a warm-up, another five hundred runs keep no more memory than the first runs."""
     swarm, agent = AsyncSwarm(client=Echo()), agents()
 
     async def batch(size: int) -> int:
@@ -150,25 +165,21 @@ async def test_memory_is_flat() -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("ending", ["answer", "error", "left", "cancelled"])
 async def test_no_reference_to_a_finished_run_is_kept(ending: str) -> None:
-    """When a run has ended, however it did, and its response is dropped, what was in its context is gone."""
-    swarm, agent = AsyncSwarm(client=_Failing() if ending == "error" else Echo()), agents()
+    """After any end of a run, and without its response, the objects of its context are collected."""
+    swarm, agent = AsyncSwarm(Echo(fails=ending == "error")), agents()
     payloads: list[weakref.ref[Payload]] = []
 
-    async def run(number: int) -> None:
+    async def run() -> None:
         payload = Payload()
         payloads.append(weakref.ref(payload))
-        context = {"who": "w", "payload": payload}
-        if number % 2 and ending in ("answer", "error"):
-            await swarm.run(agent, "q", context)
-            return
-        async with swarm.stream(agent, "q", context) as events:
+        async with swarm.stream(agent, "q", {"who": "w", "payload": payload}) as events:
             async for event in events:
-                if ending == "left" and type(event).__name__ == "ToolCallStarted":
-                    break
-                if ending == "cancelled" and type(event).__name__ == "ToolCallStarted":
+                if ending in ("left", "cancelled") and type(event).__name__ == "ToolCallStarted":
+                    if ending == "left":
+                        break
                     await asyncio.sleep(60)
 
-    tasks = [asyncio.ensure_future(run(number)) for number in range(20)]
+    tasks = [asyncio.ensure_future(run()) for _ in range(20)]
     if ending == "cancelled":
         await asyncio.sleep(0.2)
         assert all([task.cancel() for task in tasks])  # noqa: C419 - every one
@@ -180,17 +191,9 @@ async def test_no_reference_to_a_finished_run_is_kept(ending: str) -> None:
     assert [payload for payload in payloads if payload() is not None] == []
 
 
-class _Failing(Echo):
-    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        if request.body["messages"][-1]["role"] == "tool":
-            raise ValueError("the source failed")
-        async for chunk in super().complete(request):
-            yield chunk
-
-
 @pytest.mark.asyncio
 async def test_functions_made_for_one_run_go_with_it() -> None:
-    """Closures and agents that are made for each request, as web handlers do, are kept by no cache."""
+    """No cache keeps closures and agents that are made for each request, as web handlers do."""
     swarm = AsyncSwarm(client=ScriptedModel(lambda _: "Hi").client())
     made: list[weakref.ref[Any]] = []
 

@@ -1,4 +1,4 @@
-"""Runs that never come to an answer: where they end, and where that is only logged."""
+"""A run without a limit of turns is logged, and items of batches and attempts of evals have a limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AGENT = Agent(functions=[look])
 
 
 def restless(answers_after: int) -> ScriptedModel:
-    """A model that answers only after so many calls."""
+    """Return a model that answers after so many calls."""
     return ScriptedModel([*[call("look")] * answers_after, "Done."])
 
 
@@ -40,7 +40,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 async def test_an_unbounded_run_is_logged_once(
     caplog: pytest.LogCaptureFixture, face: str, calls: int, lines: int
 ) -> None:
-    """One line says when a run asks for more than 100 completions; it continues, as in Swarm."""
+    """One warning names a run that requests more than 100 completions; the run continues, as in Swarm."""
     left: list[Response] = []
     await consume(AsyncSwarm(restless(calls).client()), AGENT, face, left, run_id="r1")
     assert (left[0].text, left[0].usage.requests) == ("Done.", calls + 1)
@@ -51,7 +51,6 @@ async def test_an_unbounded_run_is_logged_once(
 
 
 def test_a_blocking_run_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The same, without await."""
     with Swarm(restless(120).client()) as swarm:
         assert swarm.run(AGENT, "Hi").text == "Done."
     assert len(warnings(caplog)) == 1
@@ -59,7 +58,6 @@ def test_a_blocking_run_is_logged_once(caplog: pytest.LogCaptureFixture) -> None
 
 @pytest.mark.anyio
 async def test_a_run_with_a_limit_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Its caller knows how long it may be."""
     response = await AsyncSwarm(restless(150).client()).run(AGENT, "Hi", max_turns=120)
     assert (response.stop, response.usage.requests, warnings(caplog)) == ("max_turns", 120, [])
 
@@ -68,21 +66,15 @@ async def test_a_run_with_a_limit_is_not_logged(caplog: pytest.LogCaptureFixture
 @pytest.mark.parametrize(
     ("options", "expected"), [({}, ("max_turns", 100)), ({"max_turns": math.inf}, ("answer", 121))]
 )
-async def test_an_item_of_a_batch_ends_after_100_completions(options: Any, expected: tuple[str, int]) -> None:
-    """Unless the batch says otherwise. It is an outcome with a response, as with any limit."""
+async def test_items_of_batches_and_attempts_of_evals_end_after_100_completions(
+    options: Any, expected: tuple[str, int]
+) -> None:
+    """The limit is an end with a response, and `max_turns` changes it."""
     swarm = AsyncSwarm(restless(120).client())
     async with swarm.batch(AGENT, ["Hi"], **options) as outcomes:
         (outcome,) = [outcome async for outcome in outcomes]
     assert outcome.response is not None
     assert (outcome.response.stop, outcome.response.usage.requests) == expected
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("options", "expected"), [({}, ("max_turns", 100)), ({"max_turns": math.inf}, ("answer", 121))]
-)
-async def test_an_attempt_of_an_eval_ends_after_100_completions(options: Any, expected: tuple[str, int]) -> None:
-    """Unless the evaluation says otherwise."""
     swarm = AsyncSwarm(restless(120).client())
     report = await evaluate(AGENT, [Case("Hi", check=lambda _: True, run="whole")], swarm=swarm, **options)
     (attempt,) = report.cases[0].attempts

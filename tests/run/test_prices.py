@@ -1,4 +1,4 @@
-"""What a completion costs: own prices, those of genai-prices, and models that have none."""
+"""The cost of a completion: prices of the budget, prices of genai-prices, and models without a price."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ MILLION = 1_000_000
 
 
 def used(prompt: int, completion: int, total: int = 0, **details: Any) -> Usage:
-    """A usage; `details` are the parts of the input."""
     return Usage(prompt, completion, total, 1, {"prompt_tokens_details": details} if details else {})
 
 
 def test_own_prices() -> None:
-    """Dollars for a million tokens, input and output; they win over those that are known."""
+    """Prices of the budget are dollars for a million tokens, input and output, and have priority."""
     prices = {"local": (0.5, 1.5), "gpt-4o": (1.0, 1.0)}
     assert price_of("local", used(MILLION, MILLION), prices) == 2
     assert price_of("gpt-4o", used(MILLION, 0), prices) == 1
@@ -31,27 +30,26 @@ def test_own_prices() -> None:
 
 
 def test_known_prices() -> None:
-    """gpt-4o costs 2.5 and 10 dollars for a million tokens, and a cached one half."""
+    """gpt-4o costs 2.5 and 10 dollars for a million tokens, and a cached token half of it."""
     assert price_of("gpt-4o", used(MILLION, MILLION), {}) == Decimal("12.5")
     assert price_of("gpt-4o", used(MILLION, 0, cached_tokens=MILLION), {}) == Decimal("1.25")
     assert price_of("gpt-4o-2024-11-20", used(MILLION, 0), {}) == Decimal("2.5")
 
 
 def test_more_cached_tokens_than_tokens() -> None:
-    """A server that miscounts breaks nothing."""
     assert price_of("gpt-4o", used(MILLION, 0, cached_tokens=9 * MILLION), {}) == Decimal("1.25")
     for wrong in ("many", None, -5):
         assert price_of("gpt-4o", used(MILLION, 0, cached_tokens=wrong), {}) == Decimal("2.5")
     assert price_of("gpt-4o", Usage(MILLION, details={"prompt_tokens_details": "none"}), {}) == Decimal("2.5")
 
 
-def test_reasoning_beside_the_output_costs_what_output_costs() -> None:
-    """Some providers count it in the total only."""
+def test_reasoning_beside_the_output_costs_as_much_as_output() -> None:
+    """Tokens that a provider counts only in the total cost as much as output."""
     assert price_of("gpt-4o", used(MILLION, MILLION, 3 * MILLION), {}) == Decimal("22.5")
 
 
 def test_the_url_decides_which_provider_it_is() -> None:
-    """A model may cost something else there; a proxy or a server of one's own has the price of the model's vendor."""
+    """A proxy or an own server has the prices of the model's vendor, another provider its own."""
     assert price_of("openai/gpt-4o", used(MILLION, 0), {}, "https://openrouter.ai/api/v1") == Decimal("2.5")
     assert price_of("gpt-4o", used(MILLION, 0), {}, "http://127.0.0.1:8080/v1/") == Decimal("2.5")
     with pytest.raises(ConfigurationError, match="has no price for the model 'nope' at openai"):
@@ -59,13 +57,12 @@ def test_the_url_decides_which_provider_it_is() -> None:
 
 
 def test_a_model_without_a_price() -> None:
-    """The error says what to pass."""
     with pytest.raises(ConfigurationError, match=r"no price for the model 'llama-of-mine'.*prices=\{'llama-of-mine'"):
         price_of("llama-of-mine", used(1, 1), {})
 
 
 def test_without_genai_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra is named; own prices need it not."""
+    """The error names the extra; prices of the budget work without it."""
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     with pytest.raises(ConfigurationError, match=re.escape(how_to_install("prices"))):
         price_of("gpt-4o", used(1, 1), {})
@@ -74,7 +71,7 @@ def test_without_genai_prices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.anyio
 async def test_a_run_ends_at_its_cost() -> None:
-    """Before the request after the one that reached it."""
+    """A run stops before the request after the limit."""
 
     async def look() -> str:
         return "seen"
@@ -88,7 +85,6 @@ async def test_a_run_ends_at_its_cost() -> None:
 
 @pytest.mark.anyio
 async def test_an_unknown_price_is_an_error_before_the_request() -> None:
-    """No limit that cannot hold is taken for one."""
     model = ScriptedModel(["Hi"])
     swarm = AsyncSwarm(model.client())
     with pytest.raises(ConfigurationError, match="genai-prices has no price for the model"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def events_of(*functions: Any, calls: int = 1) -> list[Any]:
-    """The events of one turn that calls each function."""
+    """Return the events of one turn that calls each function."""
     steps = [[call(function.__name__, call_id=str(number)) for number, function in enumerate(functions)], "Done."]
     swarm = AsyncSwarm(ScriptedModel(steps).client())
     async with swarm.stream(Agent(functions=list(functions)), "Go") as run:
@@ -41,7 +40,6 @@ async def events_of(*functions: Any, calls: int = 1) -> list[Any]:
 
 
 def shown(events: list[Any]) -> list[Any]:
-    """The events in short."""
     return [event.value if isinstance(event, ToolProgress) else type(event).__name__ for event in events]
 
 
@@ -88,24 +86,13 @@ async def as_a_generator() -> AsyncGenerator[Any, None]:
     yield "ok"
 
 
-async def partly(how_far: str) -> AsyncGenerator[Any, None]:
-    """A generator behind a partial."""
-    yield Progress(how_far)
-    yield Progress({"done": 1.0})
-    yield "ok"
-
-
-half_done = functools.partial(partly, "half")
-half_done.__name__ = "half_done"  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize(
     "function",
     [in_coroutine, in_thread, on_loop, in_a_thread_of_its_own, in_a_thread_of_asyncio, as_a_generator],
     ids=lambda each: each.__name__,
 )
 async def test_progress_comes_in_order_while_the_function_runs(function: Callable[..., Any]) -> None:
-    """Between its start and its end, wherever it runs."""
+    """Progress comes between the start and the end of its call, wherever the function runs."""
     events = await events_of(function)
     assert shown(events) == ["ToolCallStarted", "half", {"done": 1.0}, "ToolCallFinished"]
     assert (events[1].index, events[1].id, events[1].name) == (0, "0", function.__name__)
@@ -117,7 +104,7 @@ async def test_progress_is_live() -> None:
     seen = anyio.Event()
 
     async def work() -> str:
-        progress("begun")
+        progress("started")
         with anyio.fail_after(60):
             await seen.wait()
         return "ok"
@@ -130,7 +117,7 @@ async def test_progress_is_live() -> None:
     assert run.response.text == "Done."
 
 
-async def test_progress_of_concurrent_calls_is_told_apart() -> None:
+async def test_progress_of_concurrent_calls_has_their_indexes() -> None:
     """Each value has the index of its call, in the order of that call."""
     events = await events_of(in_coroutine, as_a_generator)
     for index in (0, 1):
@@ -138,7 +125,6 @@ async def test_progress_of_concurrent_calls_is_told_apart() -> None:
 
 
 async def test_progress_is_in_no_history_and_no_dict_event() -> None:
-    """The model, the messages and Swarm's events do not have it."""
     model = ScriptedModel([[call("in_coroutine")], "Done."] * 2)
     swarm, agent = AsyncSwarm(model.client()), Agent(functions=[in_coroutine])
     assert "half" not in str((await swarm.run(agent, "Go")).messages)
@@ -146,12 +132,11 @@ async def test_progress_is_in_no_history_and_no_dict_event() -> None:
 
 
 async def test_progress_outside_of_a_call_does_nothing() -> None:
-    """So the function can be called by a test, or by other code."""
     assert await in_coroutine() == "ok"
 
 
 async def test_progress_after_the_end_does_nothing() -> None:
-    """A thread that was left goes on, and no event of it comes."""
+    """A thread that was left continues, and its progress is no event."""
     started, release, ended, told = threading.Event(), threading.Event(), threading.Event(), anyio.Event()
 
     @tool(timeout=30, concurrent=True)
@@ -183,7 +168,7 @@ async def test_progress_after_the_end_does_nothing() -> None:
 
 
 async def test_the_result_of_a_generator_is_like_any_other() -> None:
-    """A handoff, context, an error; and None without a result."""
+    """A generator may end with a handoff, an error or no result."""
     other = Agent(name="Other")
 
     async def leave() -> AsyncGenerator[Any, None]:
@@ -206,13 +191,13 @@ async def test_the_result_of_a_generator_is_like_any_other() -> None:
 
 @pytest.mark.parametrize("how", ["timeout", "leave"])
 async def test_a_generator_is_closed_when_its_call_is_cut(how: str) -> None:
-    """A timeout and leaving the run run its `finally`."""
+    """A timeout, or a reader that leaves, runs the `finally` of the generator."""
     closed: list[str] = []
 
     @tool(timeout=0.05 if how == "timeout" else None)
     async def work() -> AsyncGenerator[Any, None]:
         try:
-            yield Progress("begun")
+            yield Progress("started")
             await anyio.sleep(5)
             yield "never"
         finally:
@@ -228,7 +213,7 @@ async def test_a_generator_is_closed_when_its_call_is_cut(how: str) -> None:
 
 
 def test_progress_in_a_blocking_run() -> None:
-    """A plain function runs in the thread that reads; its events come once it has returned, in order."""
+    """A plain function runs in the thread of the reader, and its events come once it has returned, in order."""
     with Swarm(ScriptedModel([[call("in_thread")], "Done."]).client()).stream(
         Agent(functions=[in_thread]), "Go"
     ) as run:
@@ -252,5 +237,4 @@ class Search:
 
 @pytest.mark.parametrize("function", [tool(name="search")(Search()), tool(Search().search)], ids=["object", "method"])
 async def test_any_async_generator_function_may_yield_progress(function: Any) -> None:
-    """A callable object and a bound method too."""
     assert shown(await events_of(function)) == ["ToolCallStarted", "half", "ToolCallFinished"]

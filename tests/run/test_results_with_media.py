@@ -1,10 +1,9 @@
-"""Functions that return images and files: recorded whole, and sent as each API takes them."""
+"""Functions that return images and files: the history has them whole, and each API gets them in its own form."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from aswarm import Agent, AsyncSwarm, CompletionRequest, File, Image, Result, ToolCallFinished
 from aswarm.testing import ScriptedModel, call, check_history
 
+pytestmark = pytest.mark.anyio
 PIXEL = b"\x89PNG"
 URL = "data:image/png;base64,iVBORw=="
 
@@ -51,10 +51,9 @@ RECORDED = [
 ]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("api", ["chat", "responses"])
 async def test_the_history_has_the_parts(api: str) -> None:
-    """Whole, as JSON, and the next run can go on with it."""
+    """The history has the parts whole, as JSON, and the next run can continue with it."""
     response = await AsyncSwarm(model(api).client()).run(agent(), "Look.")
     assert [message["content"] for message in response.messages if message["role"] == "tool"] == RECORDED
     check_history(response.messages)
@@ -63,9 +62,8 @@ async def test_the_history_has_the_parts(api: str) -> None:
     assert (await AsyncSwarm(again.client()).run(agent(), [*history, {"role": "user", "content": "?"}])).text == "Yes"
 
 
-@pytest.mark.anyio
-async def test_over_chat_completions_they_follow_the_answers() -> None:
-    """A tool message has text only there; one user message after the whole block has the rest."""
+async def test_over_chat_completions_images_follow_the_answers() -> None:
+    """A tool message has only text there, and one user message after the whole block has the images and files."""
     asked = model("chat")
     await AsyncSwarm(asked.client()).run(agent(), "Look.")
     first, second, third, user = asked.requests[1].messages[-4:]
@@ -85,9 +83,8 @@ async def test_over_chat_completions_they_follow_the_answers() -> None:
     }
 
 
-@pytest.mark.anyio
 async def test_a_tool_message_of_texts_is_one_text_over_chat_completions() -> None:
-    """The parts of a caller are joined as they are: only images and files have names between blanks."""
+    """Text parts of a caller are joined without blanks."""
     parts = [{"type": "text", "text": "foo"}, {"type": "text", "text": "bar"}]
     lookup = {"id": "c1", "type": "function", "function": {"name": "lookup", "arguments": "{}"}}
     history = [
@@ -100,9 +97,8 @@ async def test_a_tool_message_of_texts_is_one_text_over_chat_completions() -> No
     assert asked.requests[0].messages[-1]["content"] == "foobar"
 
 
-@pytest.mark.anyio
-async def test_a_source_gets_a_body_without_what_only_the_responses_api_takes() -> None:
-    """`chat_body` leaves out items and moves images, `body` keeps both, and what needs no change is the same dict."""
+async def test_a_source_gets_a_body_for_chat_completions() -> None:
+    """`chat_body` leaves out items and moves images, `body` keeps both, and a body without them is the same dict."""
     bodies: list[tuple[Any, Any]] = []
 
     class Source:
@@ -122,9 +118,8 @@ async def test_a_source_gets_a_body_without_what_only_the_responses_api_takes() 
     assert plain_chat is plain_body
 
 
-@pytest.mark.anyio
 async def test_a_source_gets_the_body_of_the_responses_api() -> None:
-    """`responses_body` is what aswarm itself sends there for the same request."""
+    """`responses_body` is the body that aswarm sends there for the same request."""
     bodies: list[Any] = []
 
     class Source:
@@ -138,9 +133,7 @@ async def test_a_source_gets_the_body_of_the_responses_api() -> None:
     assert bodies == [asked.requests[0].body]
 
 
-@pytest.mark.anyio
-async def test_in_the_middle_of_a_history_they_stand_before_the_next_message() -> None:
-    """After all answers of the block, and before what came next."""
+async def test_in_the_middle_of_a_history_images_stand_before_the_next_message() -> None:
     response = await AsyncSwarm(model("chat").client()).run(agent(), "Look.")
     asked = ScriptedModel(["Yes"])
     history = [{"role": "user", "content": "Look."}, *response.messages, {"role": "user", "content": "?"}]
@@ -149,9 +142,7 @@ async def test_in_the_middle_of_a_history_they_stand_before_the_next_message() -
     assert roles == ["system", "user", "assistant", "tool", "tool", "tool", "user", "assistant", "user"]
 
 
-@pytest.mark.anyio
-async def test_over_the_responses_api_they_are_in_the_output() -> None:
-    """The output of a function call may have parts there."""
+async def test_over_the_responses_api_images_are_in_the_output() -> None:
     asked = model("responses")
     await AsyncSwarm(asked.client()).run(agent(), "Look.")
     outputs = [item["output"] for item in asked.requests[1].body["input"] if item.get("type") == "function_call_output"]
@@ -166,17 +157,14 @@ async def test_over_the_responses_api_they_are_in_the_output() -> None:
     ]
 
 
-@pytest.mark.anyio
-async def test_events_name_them() -> None:
-    """The content of an event is text."""
+async def test_the_content_of_an_event_names_images_and_files() -> None:
     async with AsyncSwarm(model("chat").client()).stream(agent(), "Look.") as run:
         shown = [event.content async for event in run if isinstance(event, ToolCallFinished)]
     assert sorted(shown) == ['The report of {"year": 2026} [file report.pdf]', "[image]", "plain"]
 
 
-@pytest.mark.anyio
 async def test_an_image_with_a_handoff() -> None:
-    """`Result` may hold one, and a replaced handoff is said in a part of its own."""
+    """A `Result` may have an image, and the note about a replaced handoff is a part after it."""
     second, third = Agent(name="Second"), Agent(name="Third")
 
     def to_second() -> Result:
@@ -195,21 +183,9 @@ async def test_an_image_with_a_handoff() -> None:
     ]
 
 
-@pytest.mark.anyio
-async def test_a_journal_keeps_them(tmp_path: Path) -> None:
-    """A rerun has the same messages, without a call."""
-    left = []
-    for steps in (model("chat"), ScriptedModel([])):
-        async with AsyncSwarm(steps.client()).batch(agent(), ["Look."], journal=tmp_path / "j.sqlite") as outcomes:
-            left += [outcome.response.messages async for outcome in outcomes if outcome.error is None]
-    assert left[0] == left[1]
-    assert [message["content"] for message in left[0] if message["role"] == "tool"] == RECORDED
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("api", ["chat", "responses"])
-async def test_a_user_sends_them_too(api: Any) -> None:
-    """`part` is the form of a content part, which both APIs take."""
+async def test_a_user_sends_images_and_files(api: Any) -> None:
+    """`part` of an image or a file is a content part for both APIs."""
     asked = ScriptedModel(["A pixel."], api=api)
     content = [{"type": "text", "text": "What is this?"}, Image(PIXEL).part, File(b"x", name="a.pdf").part]
     await AsyncSwarm(asked.client()).run(Agent(model="gpt-6-luna"), [{"role": "user", "content": content}])

@@ -1,8 +1,9 @@
-"""Cancelling at every step of the event loop, and going on from what is left: nothing lost, nothing run twice."""
+"""Cancelling at every step of the event loop, and continuing from the response: nothing is lost, nothing runs twice."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import threading
 from collections import Counter
@@ -16,17 +17,17 @@ import pytest
 from aswarm import Agent, AsyncSwarm, Response, Result
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, Step, call, check_history
 from tests.support.leaving.run_scenes import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing_left_behind
+from tests.support.run.ways_to_run import FACES, consume
 from tests.support.sampling import every
 
 pytestmark = pytest.mark.slow
 
-FACES = ("run", "run(stream=True)", "stream")
 FIRST = ("quick", "slow", "write", "look", "note")
 SECOND = ("quick_too", "transfer_to_other", "last")
 
 
 class World:
-    """A scripted conversation of three turns with a handoff, and what its tools did."""
+    """A scripted conversation of three turns with a handoff, and the calls of its functions."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -43,7 +44,7 @@ class World:
 
     @staticmethod
     def _answer(request: Request) -> Step:
-        """What the model says follows from the history alone, so that it says the same to a resumed run."""
+        """Return the answer that follows from the history alone, so that it is the same for a resumed run."""
         if request.messages[0]["content"] == "You are other.":
             return ScriptedAnswer("done")
         turn = sum(message["role"] == "assistant" for message in request.messages)
@@ -88,40 +89,17 @@ class World:
         return [quick, quick_too, slow, write, look, note, last, self.other]
 
 
-Keep = Callable[[Any], None]
-
-
-async def travel(world: World, face: str, keep: Keep) -> None:
-    """Consume the run to its end; `keep` gets what has `.response`."""
-    if face == "run":
-        try:
-            keep(_Ended(await world.swarm.run(world.agent, [USER], {"kept": True})))
-        except BaseException as error:
-            keep(error)
-            raise
-    elif face == "run(stream=True)":
-        stream = world.swarm.run(world.agent, [USER], {"kept": True}, stream=True)
-        keep(stream)
-        async for _ in stream:
-            pass
-    else:
-        async with world.swarm.stream(world.agent, [USER], {"kept": True}) as run:
-            keep(run)
-            async for _ in run:
-                pass
-
-
-class _Ended:
-    def __init__(self, response: Response) -> None:
-        self.response = response
+async def run(world: World, face: str, left: list[Any]) -> None:
+    """Consume the run to its end; `left` gets its response."""
+    await consume(world.swarm, world.agent, face, left, context_variables={"kept": True})
 
 
 async def check_end(world: World, left: Any) -> None:
-    """The history is valid; resumed, it comes to the same end; what had finished is not run again."""
+    """The history is valid; the resumed run comes to the same end, and no finished call runs again."""
     assert world.in_threads == 0
     assert world.model.open_streams == 0
-    # A task that was cancelled before its first step never began the run.
-    response: Response = left.response if left is not None else Response(agent=world.agent)
+    # A task that was cancelled before its first step has not started the run.
+    response: Response = left or Response(agent=world.agent)
     check_history([USER, *response.messages], allow_open=True)
     answers = {message["tool_name"]: message["content"] for message in response.messages if message["role"] == "tool"}
     for name in set(world.finished) - {name for name, content in answers.items() if content == f"{name} done"}:
@@ -130,7 +108,7 @@ async def check_end(world: World, left: Any) -> None:
     assert unknown == set(world.started) - set(world.finished)
     assert response.agent is not None
     history = [USER, *response.messages]
-    context = response.context_variables if left is not None else {"kept": True}
+    context = response.context_variables if left else {"kept": True}
     end = await world.swarm.run(response.agent, history, context, resume=True)
     assert (end.text or response.text) == "done"
     assert end.agent is world.other
@@ -145,56 +123,42 @@ async def check_end(world: World, left: Any) -> None:
     assert end.context_variables == {"kept": True, "written": 1} | ({} if "note" in unknown else {"noted": 1})
 
 
-Leave = Callable[[World, str, Keep, int], Awaitable[bool]]
+Leave = Callable[[World, str, list[Any], int], Awaitable[bool]]
 
 
-async def cancel_task(world: World, face: str, keep: Keep, step: int) -> bool:
-    """A plain `task.cancel()` after so many steps of the loop; whether the run had not ended by then."""
-    task = asyncio.ensure_future(travel(world, face, keep))
+async def cancel_task(world: World, face: str, left: list[Any], step: int, *, times: str = "once") -> bool:
+    """Call `task.cancel()` after so many steps of the loop, perhaps again later. Returns whether the run had not finished."""
+    task = asyncio.ensure_future(run(world, face, left))
     for _ in range(step):
         await asyncio.sleep(0)
     task.cancel()
-    await asyncio.wait([task])
-    return task.cancelled()
-
-
-async def cancel_task_ever_after(world: World, face: str, keep: Keep, step: int) -> bool:
-    """`task.cancel()` after so many steps, and again at every step from then on."""
-    task = asyncio.ensure_future(travel(world, face, keep))
-    for _ in range(step):
-        await asyncio.sleep(0)
-    while not task.done():
+    if times == "twice":
+        for _ in range(step % 5):
+            await asyncio.sleep(0)
+        task.cancel()
+    while times == "always" and not task.done():
         task.cancel()
         await asyncio.sleep(0)
-    return task.cancelled()
-
-
-async def cancel_task_twice(world: World, face: str, keep: Keep, step: int) -> bool:
-    """`task.cancel()` after so many steps, and once more a few steps later, in the middle of the leaving."""
-    task = asyncio.ensure_future(travel(world, face, keep))
-    for _ in range(step):
-        await asyncio.sleep(0)
-    task.cancel()
-    for _ in range(step % 5):
-        await asyncio.sleep(0)
-    task.cancel()
     await asyncio.wait([task])
     return task.cancelled()
 
 
-async def cancel_scope(world: World, face: str, keep: Keep, step: int) -> bool:
-    """The scope around the run is cancelled after so many steps."""
+cancel_twice, cancel_always = (functools.partial(cancel_task, times=times) for times in ("twice", "always"))
+
+
+async def cancel_scope(world: World, face: str, left: list[Any], step: int) -> bool:
+    """Cancel the scope around the run after so many steps."""
     async with anyio.create_task_group() as group:
         scope = anyio.CancelScope()
         has_ended = False
 
-        async def run() -> None:
+        async def run_in_scope() -> None:
             nonlocal has_ended
             with scope:
-                await travel(world, face, keep)
+                await run(world, face, left)
             has_ended = True
 
-        group.start_soon(run)
+        group.start_soon(run_in_scope)
         for _ in range(step):
             await anyio.lowlevel.checkpoint()
         was_running = not has_ended
@@ -203,14 +167,14 @@ async def cancel_scope(world: World, face: str, keep: Keep, step: int) -> bool:
 
 
 async def check_every_step(leave: Leave, face: str, part: int, parts: int) -> None:
-    """Leave after `part`, `part + parts`, … steps, until the run ends before it is left."""
+    """Leave after `part`, `part + parts`, … steps, until the run finishes first."""
     step, ended = part, 0
     threads = threading.active_count()
     while ended < 2:  # threads make the number of steps vary
         world = World()
         left: list[Any] = []
         async with nothing_left_behind():
-            ended += not await leave(world, face, left.append, step)
+            ended += not await leave(world, face, left, step)
             try:
                 await check_end(world, left[-1] if left else None)
             except BaseException as error:
@@ -227,17 +191,16 @@ PARTS = 8
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("leave", "face", "part"),
-    every(4, [cancel_task, cancel_task_twice, cancel_task_ever_after], FACES, range(PARTS)),
+    every(4, [cancel_task, cancel_twice, cancel_always], FACES, range(PARTS)),
 )
 async def test_a_task_is_cancelled_at_any_step(leave: Leave, face: str, part: int) -> None:
-    """A cancellation may come at any await: what is left is valid, and comes to the same end."""
+    """After a cancellation at any await, the response is valid and comes to the same end."""
     await check_every_step(leave, face, part, PARTS)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("face", "part", "anyio_backend"), every(4, FACES, range(PARTS), ["asyncio", "trio"]))
 async def test_a_scope_is_cancelled_at_any_step(face: str, part: int) -> None:
-    """The same with a cancel scope, on both backends."""
     await check_every_step(cancel_scope, face, part, PARTS)
 
 

@@ -14,6 +14,7 @@ from aswarm import (
     Budget,
     CompletionFinished,
     ConfigurationError,
+    EventStream,
     Output,
     OutputError,
     RunError,
@@ -23,7 +24,6 @@ from aswarm import (
     TurnStarted,
     external_tool,
 )
-from aswarm._run.streams import EventStream
 from aswarm.conversations import last, since_handoff
 from aswarm.testing import Failure, ScriptedModel, call, check_history
 from tests.support.wire.response_bodies import check_body
@@ -47,12 +47,12 @@ async def stay() -> str:
 
 
 def roles(messages: list[Json]) -> str:
-    """The first letters of the roles."""
+    """Return the first letters of the roles."""
     return "".join(message["role"][0] for message in messages)
 
 
 async def read(run: EventStream, at: type, text: Any = "Wait!", *, after: int = 0) -> None:
-    """Read the run to its end, and send the text at the first such event after so many others of its kind."""
+    """Read the run to its end, and send the text at one event of this kind: `after` so many others."""
     seen = 0
     async for event in run:
         if isinstance(event, at):
@@ -62,7 +62,7 @@ async def read(run: EventStream, at: type, text: Any = "Wait!", *, after: int = 
 
 
 async def test_a_message_stands_after_all_results_of_its_turn() -> None:
-    """It is in the next request, and in the response."""
+    """The message is in the next request, and in the response."""
     model = ScriptedModel([[call("look"), call("look")], "Done."])
     async with AsyncSwarm(model.client()).stream(Agent(functions=[look]), "Go") as run:
         await read(run, ToolCallStarted)
@@ -96,7 +96,6 @@ async def test_messages_come_in_the_order_in_which_they_were_sent() -> None:
 
 
 async def test_another_task_may_send() -> None:
-    """While the reader waits for an event."""
     model = ScriptedModel([call("wait"), "Done."])
     asked, sent = anyio.Event(), anyio.Event()
 
@@ -122,11 +121,10 @@ async def test_another_task_may_send() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "stop"),
-    [({"max_turns": 1}, "max_turns"), ({"budget": Budget(turns=1)}, "budget")],
+    ("options", "stop"), [({"max_turns": 1}, "max_turns"), ({"budget": Budget(turns=1)}, "budget")]
 )
 async def test_a_message_that_no_completion_follows_is_in_the_response(options: Any, stop: str) -> None:
-    """The reason of the stop says that it was not answered."""
+    """The reason of the stop shows that the message has no answer."""
     model = ScriptedModel(["Done."])
     async with AsyncSwarm(model.client()).stream(Agent(), "Go", **options) as run:
         await read(run, CompletionFinished)
@@ -135,7 +133,6 @@ async def test_a_message_that_no_completion_follows_is_in_the_response(options: 
 
 
 async def test_a_run_that_fails_has_it_in_the_response_of_the_error() -> None:
-    """So the next run continues with it."""
     model = ScriptedModel([call("look"), Failure(400, "refused")])
     with pytest.raises(RunError) as caught:
         async with AsyncSwarm(model.client()).stream(Agent(functions=[look]), "Go") as run:
@@ -146,7 +143,7 @@ async def test_a_run_that_fails_has_it_in_the_response_of_the_error() -> None:
 
 
 async def test_no_answer_of_the_type_is_still_an_error() -> None:
-    """What was sent is in its response."""
+    """The response of an OutputError has the message."""
     model = ScriptedModel(["wrong"] * 9)
     with pytest.raises(OutputError) as caught:
         async with AsyncSwarm(model.client()).stream(Agent(), "Go", output=Output(int, retries=1)) as run:
@@ -156,7 +153,7 @@ async def test_no_answer_of_the_type_is_still_an_error() -> None:
 
 
 async def test_a_run_that_is_left_while_it_writes_has_it_in_the_response() -> None:
-    """Nothing that the user said is lost."""
+    """The message comes into the response when the reader leaves, and not before."""
     model = ScriptedModel([call("look"), "A long answer."], cut=2)
     async with AsyncSwarm(model.client()).stream(Agent(functions=[look]), "Go") as run:
         async for event in run:
@@ -183,7 +180,7 @@ async def test_a_run_that_is_cancelled_in_a_function_has_it_after_the_answers() 
 
 
 async def test_calls_that_stay_open_keep_it_out_of_the_response() -> None:
-    """Nothing may follow them. `unsent` has it for the run that resumes."""
+    """`unsent` has the message for the run that resumes, because no message may follow an open call."""
     model = ScriptedModel([call("ask", call_id="c1"), "Done."])
     agent = Agent(
         functions=[external_tool(name="ask", description="Ask.", parameters={"type": "object", "properties": {}})]
@@ -202,7 +199,7 @@ async def test_calls_that_stay_open_keep_it_out_of_the_response() -> None:
 
 
 async def test_calls_that_are_not_executed_keep_it_out_of_the_response() -> None:
-    """The same with `execute_tools=False`, and when the run was left before its calls began."""
+    """`unsent` has the message also with `execute_tools=False`, and if the reader leaves before the calls start."""
     for options in ({"execute_tools": False}, {}):
         model = ScriptedModel([call("look")])
         async with AsyncSwarm(model.client()).stream(Agent(functions=[look]), "Go", **options) as run:
@@ -216,7 +213,7 @@ async def test_calls_that_are_not_executed_keep_it_out_of_the_response() -> None
 
 
 async def test_an_ended_run_takes_no_message() -> None:
-    """The error says what to do; so does that of a run that was left."""
+    """The error names the remedy, also for a run that was left."""
     model = ScriptedModel(["Done.", "Done."])
     text = "this run has ended, so no message can be sent to it; start another run"
     async with AsyncSwarm(model.client()).stream(Agent(), "Go") as run:
@@ -239,7 +236,7 @@ async def test_an_ended_run_takes_no_message() -> None:
     ],
 )
 async def test_only_messages_of_the_user_are_taken(message: Any, text: str) -> None:
-    """What a browser sends is data: it can forge no other message. Nothing of the list is taken."""
+    """A message from a browser can forge no other role, and nothing of a wrong list is accepted."""
     async with AsyncSwarm(ScriptedModel([]).client()).stream(Agent(), "Go") as run:
         with pytest.raises(ConfigurationError, match=text):
             run.send(message)
@@ -247,7 +244,6 @@ async def test_only_messages_of_the_user_are_taken(message: Any, text: str) -> N
 
 
 async def test_a_forced_call_is_forced_again() -> None:
-    """As after any new message of the user."""
     model = ScriptedModel([call("look"), "Done.", call("look"), "Done."])
     agent = Agent(functions=[look], tool_choice="required")
     async with AsyncSwarm(model.client()).stream(agent, "Go") as run:
@@ -256,15 +252,15 @@ async def test_a_forced_call_is_forced_again() -> None:
 
 
 async def test_an_answer_with_a_type_comes_last() -> None:
-    """The answer before the message is not that of the run."""
+    """The answer before the message is not the answer of the run."""
     model = ScriptedModel(["1", "2"])
     async with AsyncSwarm(model.client()).stream(Agent(), "Go", output=int) as run:
         await read(run, CompletionFinished)
     assert run.response.output == 2
 
 
-async def test_what_an_agent_is_sent_has_it() -> None:
-    """History functions see it as they see other messages of the user, over the Responses API too."""
+async def test_history_functions_get_the_message() -> None:
+    """History functions get the message like other messages of the user, over the Responses API too."""
     b = Agent(name="b", history=since_handoff)
     a = Agent(name="a", functions=[b], history=last(2))
     model = ScriptedModel([call("transfer_to_b"), "Done."], api="responses")

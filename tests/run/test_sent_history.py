@@ -1,4 +1,4 @@
-"""`Agent(history=...)`: what an agent is sent, and what is said of a function that cannot be used."""
+"""`Agent(history=...)`: the messages in the requests of an agent, and the errors of a function that cannot be used."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.conversations import MessageBlock, last, own_turns, since_handoff, without_tool_results
 from aswarm.testing import ScriptedModel, call, check_history
-from tests.support.run.recording import USER, WHOLE, one_turn, run_of
 from tests.support.wire.response_bodies import check_body
 
 Json = dict[str, Any]
+pytestmark = pytest.mark.anyio
+USER = {"role": "user", "content": "Hi"}
 LONG = "a long result " * 5
 
 
@@ -31,7 +32,6 @@ def questions(count: int) -> list[Json]:
     return [{"role": roles[at % 2], "content": f"message {at}"} for at in range(2 * count)]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_only_the_request_is_shortened(api: Any, stream: bool) -> None:
@@ -54,7 +54,6 @@ async def test_only_the_request_is_shortened(api: Any, stream: bool) -> None:
             check_body(request.body)
 
 
-@pytest.mark.anyio
 async def test_each_agent_has_its_own_view() -> None:
     """After a handoff the function of the next agent decides; an agent without one is sent everything."""
     orders = Agent(name="orders", functions=[look], history=since_handoff)
@@ -72,42 +71,37 @@ async def test_each_agent_has_its_own_view() -> None:
     assert len(sent[4]) == 6 + 4 * 2
 
 
-def test_the_function_is_called_once_for_each_request() -> None:
-    """It gets a list of its own, and the same blocks each time."""
+async def test_the_function_is_called_once_for_each_request() -> None:
+    """The function gets a list of its own each time, with the same blocks."""
     calls: list[list[MessageBlock]] = []
 
     def spy(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
         assert agent.name == "A"
         calls.append(blocks.copy())
-        kept = blocks[-1:] if len(calls) == 1 else blocks
         blocks.clear()
-        return kept or calls[-1]
+        return calls[-1]
 
-    state = run_of(USER, agent=Agent(name="A", functions=[look], history=spy))
-    state.request("Be brief.", WHOLE)
-    one_turn(state)
-    state.request("Be brief.", WHOLE)
+    model = ScriptedModel([call("look"), "Done."])
+    await AsyncSwarm(model.client()).run(Agent(name="A", functions=[look], history=spy), "Hi")
     first, second = calls
     assert [block.role for block in second] == ["user", "assistant"]
     assert second[0] is first[0]
-    assert [answer["content"] for answer in second[1].answers] == ["seen"]
-    assert second[1].sender == "A"
-    assert first[0].sender is None
+    assert [answer["content"] for answer in second[1].answers] == [LONG]
+    assert (first[0].sender, second[1].sender) == (None, "A")
 
 
-def test_a_block_of_the_function_s_own_is_sent_if_it_is_valid() -> None:
-    """What a MessageBlock says is checked as messages are; a call without its answer is told as interrupted."""
+async def test_a_block_of_the_function_s_own_is_sent_if_it_is_valid() -> None:
+    """A call whose answer the function removes is answered as interrupted, so that the request is valid."""
 
     def changed(blocks: list[MessageBlock], _agent: Agent) -> list[MessageBlock]:
         note = MessageBlock({"role": "user", "content": "A note."})
         return [note, *(replace(block, answers=[]) for block in blocks)]
 
-    state = run_of(USER, agent=Agent(name="A", functions=[look], history=changed))
-    one_turn(state)
-    messages = state.request("Be brief.", WHOLE).body["messages"]
+    model = ScriptedModel([call("look"), "Done."])
+    await AsyncSwarm(model.client()).run(Agent(functions=[look], history=changed), "Hi")
+    messages = model.requests[1].messages
     check_history(messages)
-    assert messages[1]["content"] == "A note."
-    assert messages[-1]["content"] == "not run: interrupted"
+    assert (messages[1]["content"], messages[-1]["content"]) == ("A note.", "not run: interrupted")
 
 
 async def _coroutine(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
@@ -118,11 +112,9 @@ class Chooser:
     """A function without a name."""
 
     def __call__(self, blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
-        """No block."""
         return []
 
     def __repr__(self) -> str:
-        """As an error shows it."""
         return "Chooser()"
 
 
@@ -158,11 +150,11 @@ LOOSE: Any = {"role": "user", "content": "Hi"}
         (lambda blocks, _a: [*blocks, MessageBlock(LOOSE, "text")], "and a list of tool messages"),  # type: ignore[arg-type]
     ],
 )
-def test_a_function_that_cannot_be_used_is_named(function: Callable[..., Any], text: str) -> None:
-    """The error says which function of which agent it is, and what it must return."""
-    state = run_of(*questions(2), {"role": "user", "content": "Hi"}, agent=Agent(name="A", history=function))
+async def test_a_function_that_cannot_be_used_is_named(function: Callable[..., Any], text: str) -> None:
+    """The error names the function, its agent, and the value that it must return."""
+    swarm = AsyncSwarm(ScriptedModel([]).client())
     with pytest.raises(ConfigurationError, match=text):
-        state.request("Be brief.", WHOLE)
+        await swarm.run(Agent(name="A", history=function), [*questions(2), USER])
 
 
 @pytest.mark.parametrize(
@@ -177,13 +169,13 @@ def test_a_function_that_cannot_be_used_is_named(function: Callable[..., Any], t
     ],
 )
 def test_wrong_numbers_are_refused(make: Callable[[], Any], text: str) -> None:
-    """When the function is made."""
+    """A number out of range is an error when the function is made."""
     with pytest.raises(ConfigurationError, match=text):
         make()
 
 
 def test_results_give_way_to_a_note() -> None:
-    """Short results stay: a note would be longer. Images go too."""
+    """A long result or an image is replaced by a note; a result that is shorter than the note stays."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     answers = [
         {"role": "tool", "tool_call_id": "a", "content": "ok"},
@@ -198,7 +190,6 @@ def test_results_give_way_to_a_note() -> None:
 
 @pytest.mark.parametrize("function", [last(3), own_turns, since_handoff, without_tool_results(2)])
 def test_an_agent_with_a_ready_function_can_be_copied_compared_and_pickled(function: Any) -> None:
-    """As without one."""
     agent = Agent(history=function)
     assert pickle.loads(pickle.dumps(agent)) == copy.deepcopy(agent) == agent
     assert agent != Agent(history=last(4))

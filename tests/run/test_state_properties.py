@@ -1,28 +1,36 @@
-"""Drawn runs: at any moment the record is a valid history, and what it sends is what the API takes."""
+"""Drawn runs: at any moment the response is a valid history, and each request is valid and complete."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Agent, Result
-from aswarm._run.call import Call
-from aswarm._run.outcome import ToolOutcome
-from aswarm._run.state import RunState
-from aswarm._values.messages import normalize, to_wire
+from aswarm import Agent, AsyncSwarm, Result, TurnStarted
+from aswarm.middleware import CompletionRequest
 from aswarm.testing import check_history
-from tests.support.run.recording import FUNCTIONS, USER, WHOLE, Json, complete, finish, told, wire_call
 
 pytestmark = pytest.mark.slow
+Json = dict[str, Any]
+USER = {"role": "user", "content": "Hi"}
 
 _ids = st.sampled_from(["x", "y", "z"])
-_calls = st.lists(
-    st.builds(wire_call, _ids, st.sampled_from(["look", "other", "missing", "slow"]), st.sampled_from(["", "{}", "{"])),
-    max_size=3,
+_made = st.builds(
+    lambda call_id, name, arguments: {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    },
+    _ids,
+    st.sampled_from(["look", "note", "fail", "plain", "leave", "missing", "cut"]),
+    st.sampled_from(["", "{}", "{"]),
 )
+_calls = st.lists(_made, max_size=3)
 
 
 @st.composite
@@ -34,36 +42,66 @@ def block(draw: st.DrawFn) -> list[Json]:
     if kind == "orphan":
         return [told(draw(_ids))]
     calls = draw(_calls) if kind == "calls" else []
-    message = {
-        "role": "assistant",
-        "content": "Hello" if kind == "text" else None,
-        "sender": "A",
-        "reasoning_content": "Hm",
-    }
+    content = "Hello" if kind == "text" else None
+    message = {"role": "assistant", "content": content, "sender": "A", "reasoning_content": "Hm"}
     answers = [told(made["id"], tool_name=made["function"]["name"]) for made in calls if draw(st.booleans())]
     return [{**message, "tool_calls": calls or None}, *draw(st.permutations(answers))]
 
 
-_histories = st.lists(block(), max_size=5).map(
-    lambda message_blocks: [message for part in message_blocks for message in part]
-)
-_progress = st.sampled_from(["not started", "started", "finished", "failed", "handed off"])
+def told(call_id: str, **more: Any) -> Json:
+    return {"role": "tool", "tool_call_id": call_id, "content": "seen", **more}
 
 
-def progress(call: Call, how: str, key: str) -> None:
-    """Bring a call to this point."""
-    if how != "not started":
-        call.start()
-    if how == "finished":
-        call.finish(ToolOutcome(f"told {key}", Result(context_variables={key: key})))
-    elif how == "failed":
-        call.finish(ToolOutcome("Error: no", error=ValueError("no")))
-    elif how == "handed off":
-        finish(call, "over", agent=Agent(name=f"to {key}", functions=FUNCTIONS))
+_histories = st.lists(block(), max_size=5).map(lambda blocks: [message for part in blocks for message in part])
+
+
+class World:
+    """A source that makes the drawn calls, and the functions. `cut` cancels the run."""
+
+    def __init__(self, turns: list[list[Json]]) -> None:
+        self.turns = turns
+        self.requests: list[list[Json]] = []
+        self.scope: Any = None  # needs an event loop
+        self.agent = Agent(name="A", functions=[self.look, self.note, self.fail, self.plain, self.leave, self.cut])
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        self.requests.append(copy.deepcopy(request.body["messages"]))
+        calls = self.turns.pop(0) if self.turns else []
+        message = {"role": "assistant", "content": None if calls else "Done.", "tool_calls": calls or None}
+        yield {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+
+    async def look(self) -> str:
+        await anyio.lowlevel.checkpoint()
+        return "looked"
+
+    async def note(self, context_variables: Json) -> Result:
+        return Result(value="noted", context_variables={"notes": context_variables.get("notes", 0) + 1})
+
+    async def fail(self) -> str:
+        raise ValueError("no")
+
+    def plain(self) -> str:
+        return "plain"
+
+    async def leave(self) -> Result:
+        return Result(value="over", agent=Agent(name="B", functions=self.agent.functions))
+
+    async def cut(self) -> str:
+        self.scope.cancel()
+        await anyio.lowlevel.checkpoint()
+        return "never"
+
+
+def check_tail(messages: list[Json]) -> None:
+    """The messages of this run are valid; calls may be open only without a handoff in their turn."""
+    first = next((place for place, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
+    last = max((place for place, message in enumerate(messages) if message["role"] == "assistant"), default=0)
+    has_left = any(message["role"] == "tool" and message["content"].startswith("over") for message in messages[last:])
+    check_history(messages[first:], allow_open=not has_left)
 
 
 def check_sent(sent: list[Json]) -> None:
-    """What goes on the wire is valid, has no keys of ours, and no nulls but the content beside calls."""
+    """A request is valid, has no keys of ours, and no nulls but the content beside calls."""
     check_history(sent)
     for message in sent:
         assert not {"sender", "tool_name"} & message.keys()
@@ -73,38 +111,46 @@ def check_sent(sent: list[Json]) -> None:
         assert all(made["function"]["arguments"] for made in message.get("tool_calls", ()))
 
 
-@given(_histories, st.lists(st.tuples(_calls, st.lists(_progress, min_size=3, max_size=3)), max_size=4))
+def parts(messages: Iterable[Json]) -> list[Any]:
+    """Return the texts of users and models, and the ids of the calls."""
+    found: list[Any] = []
+    for message in messages:
+        if message["role"] in ("user", "assistant"):
+            found += [message["content"]] if message["content"] else []
+            found += [made["id"] for made in message.get("tool_calls") or []]
+    return found
+
+
+@given(_histories, st.lists(_calls.filter(bool), max_size=4), st.none() | st.integers(0, 40))
 def test_every_snapshot_is_valid_and_every_request_too(
-    history: list[Json], turns: list[tuple[list[Json], list[str]]]
+    history: list[Json], turns: list[list[Json]], leave_at: int | None
 ) -> None:
-    """At any moment of any run the response continues the history validly, and what is sent is the whole of it."""
-    kept = copy.deepcopy(history)
-    state = RunState(Agent(name="A", functions=FUNCTIONS), history, None, resume=True)
-    full = [*to_wire(normalize(history)), *state.response.messages]
-    for calls, hows in [([], ["finished"] * 3), *turns]:
-        if calls:
-            complete(state, *calls)
-        made = state.response.messages
-        for number, (call, how) in enumerate(zip(state.turn.calls, hows, strict=False)):
-            progress(call, how, f"k{number}")
-            response = state.response
-            assert response.messages[: len(made)] == made
-            handed = [item.outcome.agent for item in state.turn.calls if item.outcome and item.outcome.agent]
-            assert response.agent is (handed[-1] if handed else state.agent)
-            check_tail(response.messages, has_handed_off=bool(handed))
-        for number, call in enumerate(state.turn.calls):
-            if call.outcome is None:
-                progress(call, "finished", f"k{number}")
-        state.end_group(state.turn.calls)
-        state.end_turn()
-        full = normalize([*history, *state.response.messages])
-        sent = state.request(None, WHOLE).body["messages"]
-        assert sent == to_wire(full)
+    """At any moment of any run the response continues the history validly, and a request has the whole of it."""
+    kept, world = copy.deepcopy(history), World(turns)
+
+    async def main() -> list[Json]:
+        before, number = list[Json](), 0
+        world.scope = anyio.CancelScope()
+        run = AsyncSwarm(world).stream(world.agent, history, resume=True, deltas=False)
+        with world.scope:
+            async with run:
+                async for event in run:
+                    messages = run.response.messages
+                    check_tail(messages)
+                    assert messages[: len(before)] == before
+                    if isinstance(event, TurnStarted):
+                        before = messages
+                    if number == leave_at:
+                        break
+                    number += 1
+        assert run.response.messages[: len(before)] == before
+        check_tail(run.response.messages)
+        return run.response.messages
+
+    messages = anyio.run(main)
+    for sent in world.requests:
         check_sent(sent)
+        whole = parts([*kept, *messages])
+        assert parts(sent) == whole[: len(parts(sent))]
+        assert len(parts(sent)) >= len(parts(kept))
     assert history == kept
-
-
-def check_tail(messages: list[Json], *, has_handed_off: bool) -> None:
-    """The part of a history that was made in this run is valid; after a handoff nothing in it is open."""
-    first = next((place for place, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
-    check_history(messages[first:], allow_open=not has_handed_off)

@@ -1,4 +1,4 @@
-"""What both streams promise beyond their events: how they are read, closed, and refused."""
+"""Both streams beyond their events: reading, closing, and refused uses."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, tool
-from aswarm._runtime.threads import FunctionRunner
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
 
-def swarm_that_says(*steps: object) -> AsyncSwarm:
-    """A swarm whose model says these steps, letter by letter."""
+def swarm_of(*steps: object) -> AsyncSwarm:
+    """Return a swarm whose model streams these steps letter by letter."""
     return AsyncSwarm(client=ScriptedModel(steps, cut=1).client())
 
 
 async def test_a_classic_stream_is_an_async_generator() -> None:
-    """`asend` and `athrow` work as on any async generator; what is thrown in leaves as itself and ends the run."""
-    stream = swarm_that_says("Hello").run(Agent(), "Hi", stream=True)
+    """`asend` and `athrow` work as on any async generator; an exception that is thrown in propagates and ends the run."""
+    stream = swarm_of("Hello").run(Agent(), "Hi", stream=True)
     assert await stream.asend(None) == {"delim": "start"}
     with pytest.raises(KeyError, match="mine"):
         await stream.athrow(KeyError("mine"))
@@ -29,15 +28,15 @@ async def test_a_classic_stream_is_an_async_generator() -> None:
 
 
 async def test_an_event_stream_wants_its_block() -> None:
-    """Reading without `async with` is refused with the line to write."""
-    run = swarm_that_says("Hello").stream(Agent(), "Hi")
+    """Reading without `async with` is an error that shows the line to write."""
+    run = swarm_of("Hello").stream(Agent(), "Hi")
     with pytest.raises(RuntimeError, match=r"async with swarm\.stream"):
         await anext(run)
 
 
 async def test_an_event_stream_is_entered_once() -> None:
-    """A second block would show nothing, so it is refused with the remedy; the response stays."""
-    run = swarm_that_says("Hello").stream(Agent(), "Hi")
+    """A second block is an error that names the remedy, and the response stays."""
+    run = swarm_of("Hello").stream(Agent(), "Hi")
     async with run:
         assert [event async for event in run]
         with pytest.raises(RuntimeError, match="only once"):
@@ -49,8 +48,8 @@ async def test_an_event_stream_is_entered_once() -> None:
 
 
 async def test_two_tasks_cannot_read_one_run() -> None:
-    """The second reader, and whoever closes meanwhile, is told so; the first reads on undisturbed."""
-    stream = swarm_that_says(ScriptedAnswer("Hello", delay=0.05)).run(Agent(), "Hi", stream=True)
+    """A second reader gets an error, and a task that closes the stream too; the first reader continues."""
+    stream = swarm_of(ScriptedAnswer("Hello", delay=0.05)).run(Agent(), "Hi", stream=True)
     seen: list[object] = []
 
     async def read() -> None:
@@ -69,14 +68,17 @@ async def test_two_tasks_cannot_read_one_run() -> None:
 
 
 async def test_an_unread_stream_has_a_valid_response() -> None:
-    """Before the first event nothing has happened, and that is what `response` says."""
-    stream = swarm_that_says().run(Agent(name="A"), "Hi", {"x": 1}, stream=True)
-    assert (stream.response.messages, stream.response.context_variables, stream.partial) == ([], {"x": 1}, "")
+    """Before the first event, the response has the context and the agent, no message, and the stop "cancelled"."""
+    agent = Agent(name="A")
+    stream = swarm_of().run(agent, "Hi", {"x": 1}, stream=True)
+    response = stream.response
+    assert (response.messages, response.context_variables, response.agent) == ([], {"x": 1}, agent)
+    assert (response.stop, response.usage.requests, stream.partial) == ("cancelled", 0, "")
     await stream.aclose()
 
 
 async def test_a_set_in_the_context_is_merged_when_it_changed() -> None:
-    """A plain function that works on a copy may change a set."""
+    """A plain function with a timeout, which works on a copy, may change a set."""
 
     @tool(timeout=10)
     def mark(context_variables: dict[str, set[int]]) -> str:
@@ -84,7 +86,7 @@ async def test_a_set_in_the_context_is_merged_when_it_changed() -> None:
         return "ok"
 
     given = {"marks": {1}, "kept": {3}}
-    response = await swarm_that_says(call("mark"), "Done").run(Agent(functions=[mark]), "Hi", given)
+    response = await swarm_of(call("mark"), "Done").run(Agent(functions=[mark]), "Hi", given)
     assert response.context_variables == {"marks": {1, 2}, "kept": {3}}
     assert given == {"marks": {1}, "kept": {3}}
 
@@ -99,19 +101,7 @@ class Unsigned:
 
 
 async def test_instructions_without_a_signature_get_the_context() -> None:
-    """Where nobody can tell whether instructions take the context, they get it."""
+    """Instructions whose signature cannot be read get the context."""
     model = ScriptedModel(["Hello"])
     await AsyncSwarm(client=model.client()).run(Agent(instructions=Unsigned()), "Hi", {"name": "Ann"})
     assert model.requests[0].messages[0]["content"] == "You are Ann."
-
-
-async def test_a_function_that_nobody_waits_for_any_more_is_not_begun() -> None:
-    """Cancelled while it waits for a thread, a function does not run, and its token is free again."""
-    pool = FunctionRunner(1)
-    begun: list[bool] = []
-    slot = await pool.acquire()
-    slot.release()
-    assert slot._call(lambda: begun.append(True)) == []
-    assert begun == []
-    with anyio.fail_after(60):
-        (await pool.acquire()).release()

@@ -1,4 +1,4 @@
-"""Text that UTF-8 cannot encode, at every door of a run: it is repaired or refused, and the conversation goes on."""
+"""Text that UTF-8 cannot encode is repaired or refused at every entry of a run, and the conversation continues."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from aswarm import (
 from aswarm.conversations import Change, MemoryStore, SQLiteStore, SQLStore
 from aswarm.guards import Replace, guard_tool
 from aswarm.middleware import CompletionRequest, Handlers, ToolOutcome
-from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 NAME = os.fsdecode(b"caf\xe9.txt")  # as os.listdir names a file in another encoding
@@ -68,6 +68,7 @@ def raises(error: Exception) -> Any:
 
 RESULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "text": (lambda name: name, SHOWN),
+    "pair": (lambda _: "\ud83d\udc1d", "🐝"),  # JavaScript and JSON write an emoji as two halves
     "list": (lambda name: [name], f'["{SHOWN}"]'),
     "tuple": (lambda name: (name,), f'["{SHOWN}"]'),
     "set": (lambda name: {name}, f'["{SHOWN}"]'),
@@ -95,10 +96,10 @@ def sent(model: ScriptedModel) -> list[str]:
 
 @pytest.mark.parametrize("name", RESULTS)
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_result_is_repaired_and_the_conversation_goes_on(name: str, is_async: bool) -> None:
+async def test_a_result_is_repaired_and_the_conversation_continues(name: str, is_async: bool) -> None:
     """The call has run, its result is recorded, and later messages are answered."""
     make, text = RESULTS[name]
-    model = ScriptedModel([call("look"), "First.", "Second.", "Third."])
+    model = ScriptedModel([call("look"), "First.", "Second."])
 
     async def slow() -> Any:
         return make(NAME)
@@ -114,7 +115,6 @@ async def test_a_result_is_repaired_and_the_conversation_goes_on(name: str, is_a
         assert response.messages[1]["content"] == text
         assert sent(model) == [text]
         assert (await chat.run("More")).text == "Second."
-        assert (await chat.run("More")).text == "Third."
         stored = await store.load("c")
         assert stored is not None
         json.dumps(stored.messages, ensure_ascii=False).encode()
@@ -135,7 +135,7 @@ async def test_both_apis_send_the_repaired_text(api: Any, stream: bool) -> None:
 
 
 async def test_a_message_of_the_user_is_refused_with_its_place() -> None:
-    """Before any request, and without a word about the provider."""
+    """Such a message is an error before any request, and the error does not blame the provider."""
     model = ScriptedModel([])
     swarm = AsyncSwarm(model.client())
     old = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
@@ -154,15 +154,8 @@ async def test_a_message_of_the_user_is_refused_with_its_place() -> None:
     assert model.requests == []
 
 
-async def test_a_pair_of_surrogates_is_a_character() -> None:
-    """Two halves in one text are what JavaScript and JSON write for an emoji."""
-    model = ScriptedModel([call("look"), "Done."])
-    await AsyncSwarm(model.client()).run(Agent(functions=[tool(name="look")(lambda: "\ud83d\udc1d")]), "Hi!")
-    assert sent(model) == ["🐝"]
-
-
 async def test_an_old_history_can_be_sent() -> None:
-    """It may have the text at every place, as an older version has stored it."""
+    """An old history may have such a text at every place."""
     model = ScriptedModel(["Hello."])
     asks = call("look", call_id="1", name="a")
     function = {"name": "look", "arguments": '{"name": "\\ud800"}', "note": NAME}
@@ -186,7 +179,7 @@ async def test_an_old_history_can_be_sent() -> None:
 
 @pytest.mark.parametrize("on_disk", [True, False])
 async def test_an_old_store_can_be_continued(tmp_path: Path, on_disk: bool) -> None:
-    """Also if the last message of the user was stored and never answered."""
+    """A stored conversation may end with such a message of the user."""
     model = ScriptedModel(["Hello.", "Again."])
     store: SQLStore = SQLiteStore(tmp_path / "chats.sqlite") if on_disk else MemoryStore()
     async with store:
@@ -200,12 +193,8 @@ async def test_an_old_store_can_be_continued(tmp_path: Path, on_disk: bool) -> N
 
 @pytest.mark.parametrize("is_function", [True, False])
 async def test_instructions_are_repaired(is_function: bool) -> None:
-    """A function of the instructions may name files."""
     model = ScriptedModel(["Hello."])
-    agent = Agent(instructions=lambda: NAME)
-    if not is_function:
-        agent.instructions = NAME
-    await AsyncSwarm(model.client()).run(agent, "Hi!")
+    await AsyncSwarm(model.client()).run(Agent(instructions=(lambda: NAME) if is_function else NAME), "Hi!")
     assert model.requests[0].messages[0]["content"] == REPAIRED
 
 
@@ -226,7 +215,7 @@ def replacing(handlers: Handlers) -> Handlers:
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
 async def test_the_text_of_a_middleware_is_repaired(api: Any) -> None:
-    """In its results, its messages and its settings."""
+    """Results, messages and settings of a middleware are repaired."""
     model = ScriptedModel([call("look"), "Done."])
     swarm = AsyncSwarm(model.client(), api=api, middleware=[replacing])
     response = await swarm.run(Agent(functions=[tool(name="look")(lambda: "x")]), "Hi!")
@@ -235,7 +224,6 @@ async def test_the_text_of_a_middleware_is_repaired(api: Any) -> None:
 
 
 async def test_the_text_of_tool_error_is_repaired() -> None:
-    """As the text of an exception."""
     model = ScriptedModel([call("look"), "Done."])
     swarm = AsyncSwarm(model.client(), tool_error=lambda _: NAME)
     await swarm.run(Agent(functions=[tool(name="look")(lambda: 1 / 0)]), "Hi!")
@@ -243,13 +231,12 @@ async def test_the_text_of_tool_error_is_repaired() -> None:
 
 
 async def paid(name: str) -> str:
-    """Pay."""
     return f"paid {name}"
 
 
 @tool(may_wait=True)
+@tool(may_wait=True)
 async def ask() -> Any:
-    """Ask the user."""
     if not current_call().is_approved:
         raise Hold(NAME, data={"names": [NAME]})
     return [current_call().answer]
@@ -270,7 +257,7 @@ LOOK = external_tool(name="look", description="Look.", parameters={"type": "obje
     ],
 )
 async def test_a_decision_is_repaired(function: Any, decision: Any, text: str) -> None:
-    """In its reason, its result and its answer."""
+    """The reason, the result and the answer of a decision are repaired."""
     name = function.__name__
     model = ScriptedModel([call(name, call_id="1", **({"name": "a"} if name == "pay" else {})), "Done.", "More."])
     agent = Agent(functions=[function])
@@ -294,7 +281,6 @@ async def test_changed_arguments_that_cannot_be_sent_are_refused() -> None:
 
 
 async def test_an_agent_tool_gets_and_gives_repaired_text() -> None:
-    """Its request is an argument of a model."""
     broken = call("helper", arguments='{"request": "\\ud800 of \\ud83d\\udc1d"}')
     model = ScriptedModel([broken, call("look"), "Inner.", "Done."])
     helper = agent_tool(Agent(name="Helper", functions=[tool(name="look")(lambda: NAME)]), name="helper")
@@ -327,7 +313,7 @@ async def test_arguments_of_a_model_are_repaired(arguments: str, received: str |
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_of_a_scripted_model_is_repaired(stream: bool) -> None:
-    """It sends the escape of half a pair, as servers in JavaScript do."""
+    """A scripted model sends the escape of half a pair, as servers in JavaScript do."""
     model = ScriptedModel([call("paid", name=NAME), NAME])
     async with AsyncSwarm(model.client()).stream(Agent(functions=[paid]), "Hi!", deltas=stream) as run:
         async for _ in run:
@@ -337,7 +323,6 @@ async def test_an_answer_of_a_scripted_model_is_repaired(stream: bool) -> None:
 
 
 async def test_arguments_of_a_guard_are_repaired() -> None:
-    """As arguments of a model."""
     model = ScriptedModel([call("paid", name="a"), "Done."])
     swarm = AsyncSwarm(model.client(), middleware=[guard_tool(lambda _: Replace({"name": NAME}))])
     assert (await swarm.run(Agent(functions=[paid]), "Hi!")).text == "Done."
@@ -345,7 +330,6 @@ async def test_arguments_of_a_guard_are_repaired() -> None:
 
 
 async def test_an_open_call_of_an_old_history_can_run() -> None:
-    """Its arguments have the escape of half a pair."""
     function = {"name": "paid", "arguments": '{"name": "a\\udce9"}'}
     asked = {
         "role": "assistant",
@@ -361,7 +345,7 @@ async def test_an_open_call_of_an_old_history_can_run() -> None:
 
 @pytest.mark.parametrize("mode", ["schema", "tool", "prompt"])
 async def test_structured_output_is_repaired(mode: Any) -> None:
-    """An answer is JSON with the escape of half a pair."""
+    """An answer in JSON may have the escape of half a pair."""
     text = '{"names": ["a\\udce9", "\\ud83d\\udc1d"]}'
     model = ScriptedModel([call("final_answer", arguments=text) if mode == "tool" else text])
     async with AsyncSwarm(model.client()).stream(Agent(), "Hi!", output=Output(Listing, mode=mode)) as run:
@@ -397,7 +381,7 @@ class Source:
     ],
 )
 async def test_a_character_in_two_pieces_is_joined(key: str, pieces: list[str], text: str) -> None:
-    """In the events and in the history: a server in JavaScript cuts an emoji between its surrogates."""
+    """A server in JavaScript may cut an emoji between its surrogates; events and history have the emoji."""
     source = Source([{key: piece} for piece in pieces])
     shown: list[Any] = []
     async with AsyncSwarm(source).stream(Agent(), "Hi!") as run:
@@ -409,16 +393,9 @@ async def test_a_character_in_two_pieces_is_joined(key: str, pieces: list[str], 
     json.dumps([shown, run.response.messages], ensure_ascii=False).encode()
 
 
-async def test_a_character_in_two_events_of_a_server_is_joined() -> None:
-    """As escapes of JSON, which a strict parser refuses."""
-    model = ScriptedModel([ScriptedAnswer("a 🐝 b")], cut=3)
-    client = model.client()
-    assert (await AsyncSwarm(client).run(Agent(), "Hi!")).text == "a 🐝 b"
-
-
 @pytest.mark.parametrize("name", ["x" * 3, NAME])
-async def test_a_local_fault_is_not_one_of_the_provider(name: str) -> None:
-    """What a middleware adds cannot always be repaired: the text names the request, not the provider."""
+async def test_a_local_fault_is_not_a_fault_of_the_provider(name: str) -> None:
+    """A fault of a middleware that cannot be repaired is an error about the request."""
 
     def adding(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -450,7 +427,7 @@ values = st.recursive(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @pytest.mark.slow
-def test_any_value_through_any_door_leaves_a_conversation_alive(
+def test_any_value_at_any_place_leaves_a_conversation_alive(
     tmp_path_factory: pytest.TempPathFactory, value: Any, text: str, on_disk: bool
 ) -> None:
     """Two more turns work, each request is JSON in UTF-8, and the context of the function is kept."""

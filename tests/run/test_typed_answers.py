@@ -1,13 +1,11 @@
-"""Answers with a type: how the model is asked, what ends the run, and what the model is told of an answer that is wrong."""
+"""Structured output: the request for an answer of a type, the end of the run, and the retries after a wrong answer."""
 
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import pickle
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -22,27 +20,14 @@ from aswarm import (
     OutputError,
     Response,
     Result,
-    Swarm,
     ToolCallFinished,
+    ToolCallStarted,
     external_tool,
-    tool,
 )
-from aswarm._values.output import answer_text, answer_type
-from aswarm.middleware import fallback
-from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.run.typed_scene import ROME, Hotel, Scene, Trip, final, look, told
 
 pytestmark = pytest.mark.anyio
-
-
-class Trip(BaseModel):
-    """A trip to a city."""
-
-    city: str
-    days: int = 1
-
-
-class Hotel(BaseModel):
-    name: str
 
 
 @dataclass
@@ -55,53 +40,16 @@ class Tree(BaseModel):
     leaves: list[Tree] = []
 
 
-async def look(at: str = "") -> str:
-    return "seen"
-
-
-ROME = '{"city": "Rome"}'
-
-
-def final(**fields: Any) -> Any:
-    return call("final_answer", **fields)
-
-
-class Scene:
-    """A scripted run with a type."""
-
-    def __init__(self, *steps: Any, functions: Any = (look,), api: Any = "chat", **fields: Any) -> None:
-        self.model = ScriptedModel(steps, api=api)
-        self.swarm = AsyncSwarm(self.model.client())
-        self.agent = Agent(name="A", functions=list(functions), **fields)
-
-    async def run(self, **options: Any) -> Response:
-        response = await self.swarm.run(self.agent, "Go", **options)
-        check_history(response.messages, allow_open=response.stop != "answer")
-        return response
-
-    @property
-    def bodies(self) -> list[dict[str, Any]]:
-        for request in self.model.requests:
-            form = request.body.get("response_format") or (request.body.get("text") or {}).get("format")
-            assert not (request.tool_names and form), "both in one request"
-        return [request.body for request in self.model.requests]
-
-
-def told(response: Response) -> list[str]:
-    """What the model was told: answers to calls, and messages of the user."""
-    return [each["content"] for each in response.messages if each["role"] in ("tool", "user")]
-
-
 # --- without functions ------------------------------------------------------------------------------------------------
 
 
-async def test_an_agent_without_functions_is_held_to_the_schema() -> None:
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_an_agent_without_functions_gets_a_schema(api: Any) -> None:
     """The request has a json_schema and no tools; the text of the answer is read as the type."""
-    scene = Scene(ROME, functions=())
-    response = await scene.run(output=Trip)
-    assert response.output == Trip(city="Rome")
+    scene = Scene(ROME, functions=(), api=api)
+    assert (await scene.run(output=Trip)).output == Trip(city="Rome")
     (body,) = scene.bodies
-    form = body["response_format"]["json_schema"]
+    form = body["response_format"]["json_schema"] if api == "chat" else body["text"]["format"]
     assert (form["name"], form["strict"], form["schema"]["required"]) == ("Trip", False, ["city"])
     assert "title" not in json.dumps(form["schema"])
     assert form["schema"]["additionalProperties"] is False
@@ -115,7 +63,7 @@ class Named(BaseModel):
 
 
 async def test_objects_of_a_schema_are_closed() -> None:
-    """A server that holds a model to an open schema lets it invent properties; names and values stay as they are."""
+    """All objects of the schema are closed, so that no server lets a model invent properties; names and values stay."""
     scene = Scene("{}", functions=())
     assert (await scene.run(output=Named)).output == Named()
     schema = scene.bodies[0]["response_format"]["json_schema"]["schema"]
@@ -132,19 +80,30 @@ class Optional(BaseModel):
 
 
 async def test_an_empty_text_is_no_answer() -> None:
-    """Also if all fields have defaults: the model has said nothing. A call of `final_answer` without arguments has."""
+    """An empty text is asked for again, also if all fields have defaults; a call of `final_answer` without arguments is not."""
     scene = Scene("", ROME, functions=())
     assert (await scene.run(output=Optional)).output == Optional()
     assert len(scene.model.requests) == 2
     assert (await Scene(call("final_answer", "")).run(output=Optional)).output == Optional()
 
 
-def test_a_type_is_described_once_for_any_check() -> None:
-    """A check that a request makes anew costs no new schema; the retries are no part of the type either."""
-    made = [answer_type(Output(Trip, retries=number, check=lambda trip: trip)) for number in range(3)]
-    assert made[0] is made[1] is made[2]
-    assert answer_type(Output(Trip, strict=True)) is not made[0]
-    assert [answer_type(Output(given)).name for given in (Trip, list[int], int)] == ["Trip", "list[int]", "int"]
+async def test_a_type_is_described_once_for_any_check() -> None:
+    """A check that a program makes for each request costs no new schema; `strict=True` does."""
+    described: list[object] = []
+
+    class Counted(BaseModel):
+        city: str
+
+        @classmethod
+        def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+            described.append(core)
+            return handler(core)
+
+    counts: list[int] = []
+    for options in ({}, {"retries": 2}, {"check": lambda _: None}, {"check": lambda _: None}, {"strict": True}):
+        await Scene(ROME, functions=()).run(output=Output(Counted, **options))
+        counts.append(len(described))
+    assert counts[0] == counts[3] < counts[4]
 
 
 # --- the last completion of a budget ----------------------------------------------------------------------------------
@@ -152,7 +111,7 @@ def test_a_type_is_described_once_for_any_check() -> None:
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
 async def test_the_last_completion_may_give_the_answer(api: Any) -> None:
-    """It has `final_answer` alone, so that the model can give nothing else; the run is still one that a budget ended."""
+    """The last completion of a budget has `final_answer` alone, and the reason of the stop is the budget."""
     scene = Scene(call("look"), final(city="Rome"), api=api)
     response = await scene.run(output=Trip, budget=Budget(turns=1, then="answer"))
     assert (response.stop, response.output) == ("budget", Trip(city="Rome"))
@@ -162,7 +121,7 @@ async def test_the_last_completion_may_give_the_answer(api: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["schema", "prompt"])
 async def test_the_last_completion_may_give_the_answer_as_text(mode: Any) -> None:
-    """An attempt that the budget does not admit any more is the last one."""
+    """The last completion of a budget may be a retry of an answer in text."""
     usage = {"prompt_tokens": 60, "completion_tokens": 40, "total_tokens": 100}
     scene = Scene(ScriptedAnswer("no", usage=usage), ROME, functions=())
     response = await scene.run(output=Output(Trip, mode=mode), budget=Budget(tokens=10, then="answer"))
@@ -172,30 +131,13 @@ async def test_the_last_completion_may_give_the_answer_as_text(mode: Any) -> Non
 @pytest.mark.parametrize("last", ["It is Rome.", final(town="Rome")], ids=["text", "call"])
 @pytest.mark.parametrize("retries", [0, 1])
 async def test_a_last_completion_without_an_answer(last: Any, retries: int) -> None:
-    """The run ends as a budget ends it: no error, and no message that asks for another attempt."""
+    """The run ends at its budget without an error, and without a message that asks for another attempt."""
     scene = Scene(call("look"), last)
     response = await scene.run(output=Output(Trip, retries=retries), budget=Budget(turns=1, then="answer"))
     assert (response.stop, response.spent) == ("budget", "turns")
     assert not [message for message in response.messages if message["role"] == "user"]
     with pytest.raises(OutputError, match="stopped before it had an answer: its budget was used up"):
         _ = response.output
-
-
-async def test_a_correction_that_is_not_sent_is_not_recorded() -> None:
-    """max_turns ends the run: the history has no message that no model has read."""
-    scene = Scene("It is Rome.")
-    response = await scene.run(output=Trip, max_turns=1)
-    assert (response.stop, [message["role"] for message in response.messages]) == ("max_turns", ["assistant"])
-
-
-# --- over the Responses API -------------------------------------------------------------------------------------------
-
-
-async def test_the_schema_over_the_responses_api() -> None:
-    """It is `text.format` there."""
-    scene = Scene(ROME, functions=(), api="responses")
-    assert (await scene.run(output=Trip)).output == Trip(city="Rome")
-    assert scene.bodies[0]["text"]["format"]["name"] == "Trip"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +160,7 @@ async def test_the_schema_over_the_responses_api() -> None:
     ids=str,
 )
 async def test_types_of_every_kind(kind: Any, text: str, value: object) -> None:
-    """What is no object is wrapped in one for the model; the bare value is read too, and a code block around it."""
+    """A type that is no object is wrapped in one for the model; the bare value is read too, and a code block around it."""
     scene = Scene(text, functions=())
     assert (await scene.run(output=kind)).output == value
     schema = scene.bodies[0].get("response_format", {}).get("json_schema", {}).get("schema", {"type": "object"})
@@ -226,7 +168,7 @@ async def test_types_of_every_kind(kind: Any, text: str, value: object) -> None:
 
 
 async def test_a_wrong_answer_is_asked_for_again() -> None:
-    """The model is told pydantic's lines in a message of the user; `output` is that of the last answer."""
+    """The model gets pydantic's lines in a message of the user, and `output` is the last answer."""
     scene = Scene('{"days": "x"}', ROME, functions=())
     response = await scene.run(output=Trip)
     assert response.output == Trip(city="Rome")
@@ -241,7 +183,7 @@ async def test_a_wrong_answer_is_asked_for_again() -> None:
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
 async def test_the_attempts_are_counted(retries: int) -> None:
-    """After so many retries the run ends with an OutputError that has all attempts and the last fault."""
+    """After the retries the run ends with an OutputError that has all attempts and the last fault."""
     scene = Scene(*["no"] * 9, functions=())
     with pytest.raises(OutputError, match=f"asked again {retries} times.*\n.*not JSON") as caught:
         await scene.run(output=Output(Trip, retries=retries))
@@ -254,7 +196,7 @@ async def test_the_attempts_are_counted(retries: int) -> None:
 
 
 async def test_a_check_of_the_user() -> None:
-    """The text of its ValueError is told; a text alone can be checked too; another exception ends the run."""
+    """The model gets the text of the ValueError of a check; a text alone can be checked too."""
 
     def short(value: Any) -> None:
         if len(str(getattr(value, "city", value))) > 4:
@@ -273,7 +215,7 @@ async def test_a_check_of_the_user() -> None:
 
 
 async def test_a_refusal_is_no_answer_and_is_not_asked_again() -> None:
-    """The run ends as without a type; `output` says that the model refused."""
+    """The run ends as without a type, and `output` raises an error with the refusal."""
     step = ScriptedAnswer(extra={"refusal": "I must not."})
     response = await Scene(step, functions=()).run(output=Trip)
     assert response.stop == "answer"
@@ -297,7 +239,7 @@ async def test_an_agent_with_functions_answers_by_a_call() -> None:
 
 
 async def test_wrong_arguments_are_a_tool_message() -> None:
-    """As for any tool; after the retries the run ends with an OutputError, and its history is valid."""
+    """Wrong arguments of `final_answer` are an error for the model; after the retries the run ends with an OutputError."""
     scene = Scene(final(days="x"), final(city="Rome"))
     response = await scene.run(output=Trip)
     assert told(response)[0].startswith("Error: city: Field required\ndays:")
@@ -310,7 +252,7 @@ async def test_wrong_arguments_are_a_tool_message() -> None:
 
 
 async def test_a_plain_text_in_place_of_the_call() -> None:
-    """It is the answer if it is JSON of the type; if not, the model is told to call, and the last retry forces the call."""
+    """JSON of the type is the answer; for another text the model is asked to call, and the last retry forces the call."""
     assert (await Scene(ROME).run(output=Trip)).output == Trip(city="Rome")
     scene = Scene("Rome", "Rome", final(city="Rome"))
     response = await scene.run(output=Output(Trip, retries=2))
@@ -321,13 +263,12 @@ async def test_a_plain_text_in_place_of_the_call() -> None:
 
 
 async def test_the_first_of_two_answers_counts() -> None:
-    """The second call of the same message is told so."""
     response = await Scene([final(city="Rome"), final(city="Oslo")]).run(output=Trip)
     assert (response.output.city, told(response)[1][:14]) == ("Rome", "not the answer")
 
 
-async def test_text_is_an_answer_where_the_type_has_str() -> None:
-    """`Trip | str`: a plain text ends the run, JSON of the other type is read, and `final_answer` is offered."""
+async def test_text_is_an_answer_if_the_type_has_str() -> None:
+    """For `Trip | str`, a plain text ends the run, JSON of the other type is read, and `final_answer` is offered."""
     assert (await Scene("Where to?").run(output=Trip | str)).output == "Where to?"
     assert (await Scene(ROME).run(output=Trip | str)).output == Trip(city="Rome")
     scene = Scene(final(city="Rome"), functions=())
@@ -338,7 +279,7 @@ async def test_text_is_an_answer_where_the_type_has_str() -> None:
 @pytest.mark.parametrize("way", ["agent", "function"])
 @pytest.mark.parametrize("first", [True, False])
 async def test_a_handoff_wins_over_the_answer(way: str, first: bool) -> None:
-    """The call of `final_answer` is told so, and the next agent answers; its own type counts."""
+    """The call of `final_answer` beside a handoff is no answer, and the next agent answers with its own type."""
     other = Agent(name="Other", output=Hotel)
 
     def leave() -> Result:
@@ -352,8 +293,8 @@ async def test_a_handoff_wins_over_the_answer(way: str, first: bool) -> None:
     assert "response_format" in scene.bodies[1]
 
 
-async def test_a_type_of_the_run_holds_for_whoever_answers() -> None:
-    """It wins over the types of the agents; an agent without one gets it too; an agent's own comes with a handoff."""
+async def test_a_type_of_the_run_holds_for_every_agent() -> None:
+    """The type of the run has priority over the types of the agents; an agent's own type comes with a handoff."""
     other = Agent(name="Other")
     scene = Scene(call("transfer_to_other"), '{"name": "Ritz"}', functions=[other], output=Trip)
     assert (await scene.run(output=Hotel)).output == Hotel(name="Ritz")
@@ -366,7 +307,7 @@ async def test_a_type_of_the_run_holds_for_whoever_answers() -> None:
 
 
 async def test_an_answer_beside_a_call_that_waits() -> None:
-    """The run waits; the answer is not taken, the model is told so, and it answers after the decision."""
+    """The run waits, the answer is not accepted, and the model answers again after the decision."""
     browser = external_tool(
         name="browser", description="Opens a page.", parameters={"type": "object", "properties": {}}
     )
@@ -385,7 +326,7 @@ async def test_an_answer_beside_a_call_that_waits() -> None:
 
 
 async def test_an_open_call_of_final_answer_is_read_when_the_run_is_resumed() -> None:
-    """It may come from a run that stopped before its tools; a function of the user never runs for it."""
+    """An open call of `final_answer` in the history is the answer of a resumed run."""
     asked = {"role": "assistant", "content": None, "tool_calls": [
         {"id": "1", "type": "function", "function": {"name": "final_answer", "arguments": ROME}}]}  # fmt: skip
     scene = Scene()
@@ -404,12 +345,10 @@ async def test_execute_tools_false_leaves_only_calls_of_functions_open() -> None
 
 
 async def test_no_code_of_the_user_sees_final_answer() -> None:
-    """No middleware and no `tool_error=` is called for it; its event says that it has ended."""
+    """Neither a middleware nor `tool_error=` is called for it; it has a ToolCallFinished and no ToolCallStarted."""
     seen: list[str] = []
 
     def watch(handlers: Any) -> Any:
-        from dataclasses import replace
-
         async def call_tool(made: Any, context: Any, started: Any) -> Any:
             seen.append(made.name)
             return await handlers.call_tool(made, context, started)
@@ -419,200 +358,28 @@ async def test_no_code_of_the_user_sees_final_answer() -> None:
     model = ScriptedModel([[call("look"), final()], final(city="Rome")])
     swarm = AsyncSwarm(model.client(), middleware=[watch], tool_error=lambda failure: seen.append("hook") or "")
     async with swarm.stream(Agent(functions=[look]), "Go", output=Trip) as run:
-        ended = [(event.name, event.error is None) async for event in run if isinstance(event, ToolCallFinished)]
+        events = [event async for event in run]
+    ended = [(event.name, event.error is None) for event in events if isinstance(event, ToolCallFinished)]
+    assert [event.name for event in events if isinstance(event, ToolCallStarted)] == ["look"]
     assert seen == ["look"]
     assert sorted(ended) == [("final_answer", False), ("final_answer", True), ("look", True)]
     assert run.response.output == Trip(city="Rome")
 
 
 async def test_turns_may_end_before_the_answer() -> None:
-    """`max_turns` counts the attempts; `output` says why the run stopped."""
+    """`max_turns` counts the attempts, no unsent correction is recorded, and `output` names the reason."""
     response = await Scene("no", "no").run(output=Output(Trip, retries=5), max_turns=1)
-    assert response.stop == "max_turns"
+    assert (response.stop, [message["role"] for message in response.messages]) == ("max_turns", ["assistant"])
     with pytest.raises(OutputError, match="max_turns") as caught:
         _ = response.output
     assert caught.value.response is response
-
-
-# --- the other modes --------------------------------------------------------------------------------------------------
-
-
-async def test_the_prompt_mode() -> None:
-    """The schema stands in the instructions; `json_object` is only sent without functions."""
-    scene = Scene(ROME, functions=())
-    assert (await scene.run(output=Output(Trip, mode="prompt"))).output == Trip(city="Rome")
-    (body,) = scene.bodies
-    assert body["response_format"] == {"type": "json_object"}
-    assert body["messages"][0]["content"].startswith("You are a helpful agent.\n\nWrite your final answer as JSON")
-    scene = Scene(call("look"), ROME, instructions=None)
-    await scene.run(output=Output(Trip, mode="prompt"))
-    assert [body["messages"][0]["role"] for body in scene.bodies] == ["system", "system"]
-    scene = Scene("Hm", functions=(), instructions=lambda: [{"type": "text", "text": "Be kind."}])
-    assert (await scene.run(output=Output(Trip | str, mode="prompt"))).output == "Hm"
-    (body,) = scene.bodies
-    assert [part["text"][:8] for part in body["messages"][0]["content"]] == ["Be kind.", "Write yo"]
-    assert "response_format" not in body
-
-
-async def test_the_strict_schema() -> None:
-    """All properties are required, in both modes; null is then the default of a property that has one."""
-    scene = Scene('{"city": "Rome", "days": null}', functions=())
-    assert (await scene.run(output=Output(Trip, strict=True))).output == Trip(city="Rome")
-    form = scene.bodies[0]["response_format"]["json_schema"]
-    assert (form["strict"], form["schema"]["required"], form["schema"]["additionalProperties"]) == (
-        True, ["city", "days"], False)  # fmt: skip
-    scene = Scene(final(city="Rome", days=None))
-    assert (await scene.run(output=Output(Trip, strict=True))).output == Trip(city="Rome")
-    assert scene.bodies[0]["tools"][-1]["function"]["strict"] is True
-
-
-def as_deepseek(request: Request) -> Any:
-    """It refuses a json_schema."""
-    if request.body.get("response_format", {}).get("type") == "json_schema":
-        return Failure(400, "This response_format type is unavailable now")
-    return final(city="Rome") if request.tool_names else ROME
-
-
-@pytest.mark.parametrize("mode", ["prompt", "tool"])
-async def test_a_server_that_refuses_schemas(mode: Any) -> None:
-    """As DeepSeek does: `mode="prompt"` and `mode="tool"` work there, "auto" is refused."""
-    swarm = AsyncSwarm(ScriptedModel(as_deepseek).client())
-    with pytest.raises(Exception, match="response_format type is unavailable"):
-        await swarm.run(Agent(), "Go", output=Trip)
-    assert (await swarm.run(Agent(), "Go", output=Output(Trip, mode=mode))).output == Trip(city="Rome")
-
-
-@pytest.mark.parametrize("mode", ["auto", "tool", "prompt"])
-async def test_a_server_that_suppresses_calls_beside_a_schema(mode: Any) -> None:
-    """As vLLM does: the function is called nevertheless, because no request has both."""
-
-    def answer(request: Request) -> Any:
-        if request.body.get("response_format"):
-            return ROME
-        if request.messages[-1]["role"] == "user":
-            return call("look")
-        return final(city="Rome") if "final_answer" in request.tool_names else ROME
-
-    model = ScriptedModel(answer)
-    response = await AsyncSwarm(model.client()).run(Agent(functions=[look]), "Go", output=Output(Trip, mode=mode))
-    assert (response.output, "seen" in told(response)) == (Trip(city="Rome"), True)
-
-
-# --- what cannot be used ----------------------------------------------------------------------------------------------
-
-
-class Odd:
-    pass
-
-
-@tool(name="final_answer")
-async def mine() -> str:
-    return ""
-
-
-@pytest.mark.parametrize(
-    ("output", "fields", "text"),
-    [
-        (Odd, {}, "cannot be described"),
-        (7, {}, "must be a type"),
-        ("Trip", {}, "must be a type"),
-        (look, {}, "must be a type"),
-        (Output(dict[str, int], strict=True), {}, "cannot be used with strict=True"),
-        (Output(Any, strict=True), {"functions": [look]}, "cannot be used with strict=True"),
-        (Trip, {"functions": [mine]}, "has a function named 'final_answer'"),
-        (
-            Trip,
-            {"model_settings": {"tools": [{"type": "function", "function": {"name": "final_answer"}}]}},
-            "has a function named",
-        ),
-        (Trip, {"model_settings": {"response_format": {"type": "json_object"}}}, "remove one of the two"),
-        (Trip, {"model_settings": {"text": {"format": {"type": "text"}}}}, "remove one of the two"),
-        (Output(Trip, mode="schema"), {"functions": [look]}, "which has functions"),
-        (Output(Trip, mode="schema"), {"model_settings": {"tools": [{"type": "web_search"}]}}, "which has functions"),
-        (Output(Trip | str, mode="schema"), {}, "allows no plain text"),
-    ],
-)
-@pytest.mark.parametrize("place", ["run", "agent"])
-async def test_what_cannot_be_used_is_an_error_before_any_request(
-    output: Any, fields: Any, text: str, place: str
-) -> None:
-    """The text says what is wrong; nothing is sent."""
-    model = ScriptedModel(["Hi"])
-    agent = Agent(**fields, output=output if place == "agent" else None)
-    with pytest.raises(ConfigurationError, match=text):
-        await AsyncSwarm(model.client()).run(agent, "Go", output=output if place == "run" else None)
-    assert not model.requests
-
-
-@pytest.mark.parametrize(
-    "options", [{"mode": "json"}, {"retries": -1}, {"retries": True}, {"check": 7}, {"check": look}]
-)
-def test_an_output_with_a_wrong_option(options: Any) -> None:
-    """Each is a ConfigurationError where the Output is made."""
-    with pytest.raises(ConfigurationError, match=next(iter(options))):
-        Output(Trip, **options)
-
-
-def test_a_function_of_ones_own_may_have_the_name() -> None:
-    """Without a type, `final_answer` is a name as any other."""
-    assert Agent(functions=[mine]).output is None
-
-
-SCHEMA = Output(Trip, mode="schema")
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("url", ["https://api.openai.com/v1", "https://eu.api.openai.com/v1"], ids=["one", "region"])
-async def test_openai_takes_the_schema_beside_functions(url: str, stream: bool) -> None:
-    """Over the Responses API on its own hosts: the functions run, and the text of the answer is held to the schema."""
-    model = ScriptedModel([call("look"), "Rome", ROME], api="responses")
-    swarm, agent = AsyncSwarm(model.client(base_url=url)), Agent(functions=[look])
-    if stream:
-        async with swarm.stream(agent, "Go", output=SCHEMA) as run:
-            _ = [event async for event in run]
-        response = run.response
-    else:
-        response = await swarm.run(agent, "Go", output=SCHEMA)
-    assert response.output == Trip(city="Rome")
-    for request in model.requests:
-        assert (request.tool_names, request.body["text"]["format"]["name"]) == (["look"], "Trip")
-    assert told(response)[0] == "seen"
-    assert "Answer again." in told(response)[1]
-
-
-@pytest.mark.parametrize(
-    ("url", "api"),
-    [
-        ("https://api.openai.com/v1", "chat"),
-        ("https://mine.openai.azure.com/openai/v1", "auto"),
-        ("http://127.0.0.1:8080/v1", "responses"),
-        ("http://127.0.0.1:8080/v1", "auto"),
-        ("https://api.openai.com.evil.test/v1", "responses"),
-    ],
-    ids=["Chat Completions", "Azure", "another host", "another server", "a similar host"],
-)
-async def test_no_other_server_gets_a_schema_beside_functions(url: str, api: Any) -> None:
-    """The run ends with the ConfigurationError before anything is sent."""
-    model = ScriptedModel([])
-    with pytest.raises(ConfigurationError, match="which has functions"):
-        await AsyncSwarm(model.client(base_url=url), api=api).run(Agent(functions=[look]), "Go", output=SCHEMA)
-    assert not model.requests
-
-
-async def test_an_alternative_on_another_host_gets_no_schema_beside_functions() -> None:
-    """The request was made for OpenAI, and the other server would suppress the calls."""
-    first, other = ScriptedModel([Failure(503)], api="responses"), ScriptedModel([])
-    swarm = AsyncSwarm(first.client(), middleware=[fallback(other.client())])
-    with pytest.raises(ConfigurationError, match="which has functions"):
-        await swarm.run(Agent(functions=[look]), "Go", output=SCHEMA)
-    assert (len(first.requests), len(other.requests)) == (1, 0)
 
 
 # --- the response -----------------------------------------------------------------------------------------------------
 
 
 async def test_the_type_is_in_no_dump_and_does_not_count_for_equality() -> None:
-    """Copies and pickles know it; the dumps are those of a run without a type."""
+    """Copies and pickles keep the type, and dumps have no `output`."""
     response = await Scene(ROME, functions=()).run(output=Trip)
     same = Response(**dict(response))
     assert same == response
@@ -622,7 +389,7 @@ async def test_the_type_is_in_no_dump_and_does_not_count_for_equality() -> None:
 
 
 async def test_a_response_of_stored_messages() -> None:
-    """`Response[Trip]` knows the type; so does one with an agent that has it."""
+    """`Response[Trip]` reads stored messages as the type, and so does a response whose agent has the type."""
     by_text = await Scene(ROME, functions=()).run(output=Trip)
     by_call = await Scene(final(city="Rome")).run(output=Trip)
     for made in (by_text, by_call):
@@ -635,145 +402,3 @@ async def test_a_response_of_stored_messages() -> None:
         _ = Response[Trip]().output
     with pytest.raises(OutputError, match="no accepted final_answer"):
         _ = Response[Trip](messages=by_call.messages[:1]).output
-
-
-# --- while it is written ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("step", "kind", "seen"),
-    [
-        (ROME, Trip, [{}, {"city": ""}, {"city": "Ro"}, {"city": "Rome"}]),
-        (final(city="Rome"), Trip | str, [{}, {"city": "Rome"}]),
-        ('{"value": [1, 2]}', list[int], [[1], [1, 2]]),
-        ("Hello", str, ["Hell", "Hello"]),
-        ("Hello", Trip | str, ["Hell", "Hello"]),
-        ("Hello", Trip, [None]),
-        ('{"city": "Rome 66", "days": 12}', Trip, [{"city": "Rome 66"}, {"city": "Rome 66", "days": 12}]),
-        ('{"value": 12}', int, [None, 12]),
-        ("12", int, [None, 12]),
-        ("3 days in Rome", Trip | str, ["3 da", "3 days in Rome"]),
-    ],
-    ids=str,
-)
-async def test_the_answer_while_it_is_written(step: Any, kind: Any, seen: list[Any]) -> None:
-    """`partial_output` is plain data, parsed on demand; there is none before a completion, and it stays after one."""
-    model = ScriptedModel([step], cut=2)
-    found: list[Any] = []
-    async with AsyncSwarm(model.client()).stream(Agent(), "Go", output=Output(kind, retries=0)) as run:
-        assert run.partial_output is None
-        with suppress(OutputError):
-            async for _ in run:
-                found += [copy.deepcopy(run.partial_output)]
-    assert all(value in found for value in seen), found
-    assert run.partial_output == seen[-1]
-    async with AsyncSwarm(ScriptedModel(["Hi"]).client()).stream(Agent(), "Go") as run:
-        assert {run.partial_output async for _ in run} == {None}
-
-
-@pytest.mark.parametrize("value", [1.5, -12, 1e30, 100, [10, -2.5e-7, 33], {"a": 12}], ids=str)
-async def test_no_number_is_shown_before_it_is_finished(value: Any) -> None:
-    """`1` would become nothing with `1.`, and then another number; digits in a text are shown at once."""
-    model = ScriptedModel([json.dumps({"a": "1.5e", "b": value, "c": '\\"4'})], cut=1)
-    found: list[Any] = []
-    async with AsyncSwarm(model.client()).stream(Agent(), "Go", output=Output(dict[str, Any], mode="prompt")) as run:
-        async for _ in run:
-            if run.partial_output not in found:
-                found += [copy.deepcopy(run.partial_output)]
-    assert [shown["a"] for shown in found[2:8]] == ["", "1", "1.", "1.5", "1.5e", "1.5e"]
-    assert [shown["c"] for shown in found[-4:]] == ["", "\\", '\\"', '\\"4']
-    for shown in (shown["b"] for shown in found if shown and "b" in shown):
-        if not isinstance(value, list | dict):
-            assert shown == value
-        elif isinstance(value, dict):
-            assert shown in ({}, value)
-        else:
-            assert shown == value[: len(shown)]
-
-
-async def test_what_was_written_stays_until_the_next_completion_begins() -> None:
-    """Also where the next agent answers with another type, or with none."""
-    hotel = Agent(name="Hotel", output=Hotel)
-    model = ScriptedModel([ScriptedAnswer(ROME, [call("transfer_to_hotel")]), '{"name": "Astoria"}'], cut=2)
-    trip = Agent(name="Trip", output=Output(Trip, mode="prompt"), functions=[hotel])
-    found: list[Any] = []
-    async with AsyncSwarm(model.client()).stream(trip, "Go") as run:
-        found += [(type(event).__name__, copy.deepcopy(run.partial_output)) async for event in run]
-    assert ("CompletionFinished", {"city": "Rome"}) in found
-    after = found.index(("HandedOff", {"city": "Rome"}))
-    assert found[after + 1] == ("TurnStarted", {"city": "Rome"})
-    assert {"city": "Rome"} not in [shown for _, shown in found[after + 2 :]]
-    assert found[-1] == ("RunFinished", {"name": "Astoria"})
-
-
-@pytest.mark.parametrize(
-    ("mode", "step", "functions"),
-    [
-        ("schema", ROME, ()),
-        ("prompt", ROME, ()),
-        ("tool", final(city="Rome"), ()),
-        ("auto", final(city="Rome"), (len,)),
-    ],
-)
-async def test_the_values_of_the_answer_come_in_every_mode(mode: Any, step: Any, functions: Any) -> None:
-    """`partial_outputs` yields each new value, whether the model writes a text or the arguments of a call."""
-
-    def look(city: str) -> str:
-        return city
-
-    agent = Agent(functions=[look] if functions else [])
-    model = ScriptedModel(["Atlantis" if mode != "auto" else final(days="x"), step], cut=2)
-    async with AsyncSwarm(model.client()).stream(agent, "Go", output=Output(Trip, mode=mode)) as run:
-        found = [copy.deepcopy(value) async for value in run.partial_outputs()]
-    assert found[-3:] in ([{"city": ""}, {"city": "Ro"}, {"city": "Rome"}], [{}, {"city": "Ro"}, {"city": "Rome"}])
-    assert all(left != right for left, right in itertools.pairwise(found))
-    assert run.response.output == Trip(city="Rome")
-
-
-async def test_a_run_without_a_type_has_no_values_and_reading_may_stop() -> None:
-    """The loop over the values ends with the run, and the rest of the events can be read after a `break`."""
-    async with AsyncSwarm(ScriptedModel(["Hi"]).client()).stream(Agent(), "Go") as run:
-        assert [value async for value in run.partial_outputs()] == []
-    async with AsyncSwarm(ScriptedModel([ROME], cut=2).client()).stream(Agent(), "Go", output=Trip) as run:
-        async for value in run.partial_outputs():
-            assert value == {}
-            break
-        assert type([event async for event in run][-1]).__name__ == "RunFinished"
-    with pytest.raises(RuntimeError, match="async with"):
-        await anext(AsyncSwarm(ScriptedModel([]).client()).stream(Agent(), "Go", output=Trip).partial_outputs())
-
-
-async def test_an_accepted_answer_in_a_call_starts_no_function() -> None:
-    """`final_answer` is no function: the call has a `ToolCallFinished`, and no `ToolCallStarted` before."""
-    model = ScriptedModel([final(city="Rome")])
-    async with AsyncSwarm(model.client()).stream(Agent(), "Go", output=Output(Trip, mode="tool")) as run:
-        events = [type(event).__name__ async for event in run]
-    assert ("ToolCallFinished" in events, "ToolCallStarted" in events) == (True, False)
-
-
-async def test_a_fault_of_the_whole_answer_is_named_so() -> None:
-    """A wrapped type has no arguments for the model."""
-    scene = Scene('{"value": "many"}', '{"value": 3}', functions=())
-    response = await scene.run(output=int)
-    assert (response.output, "\nanswer: Input should be a valid integer" in told(response)[0]) == (3, True)
-
-
-def test_swarm_has_types_too() -> None:
-    """`run` and both streams take `output=`; the blocking stream has `partial_output`."""
-    model = ScriptedModel([ROME] * 3)
-    with Swarm(model.client()) as swarm:
-        assert swarm.run(Agent(), "Go", output=Trip).output == Trip(city="Rome")
-        classic = swarm.run(Agent(), "Go", stream=True, output=Trip)
-        assert [event["response"].output for event in classic if "response" in event] == [Trip(city="Rome")]
-        with swarm.stream(Agent(), "Go", output=Trip) as run:
-            assert {"city": "Rome"} in [run.partial_output for _ in run]
-        assert run.response.output == Trip(city="Rome")
-    with Swarm(ScriptedModel([final(city="Rome")]).client()) as swarm:
-        with swarm.stream(Agent(), "Go", output=Output(Trip, mode="tool")) as run:
-            assert [*run.partial_outputs()][-1] == {"city": "Rome"}
-        assert run.response.output == Trip(city="Rome")
-
-
-def test_the_text_of_no_answer_is_empty() -> None:
-    """As `Response.text` is."""
-    assert answer_text([]) == ""

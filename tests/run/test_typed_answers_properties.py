@@ -1,8 +1,9 @@
-"""What holds of every run with a type, whatever the type is and the model answers."""
+"""Properties of every run with an output type, for any type and any answers of the model."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from aswarm import Agent, AsyncSwarm, Output, OutputError, Response
-from aswarm._values.output import answer_type
-from aswarm.testing import Request, ScriptedCall, ScriptedModel, check_history
+from aswarm.middleware import CompletionRequest
+from aswarm.testing import ScriptedCall, ScriptedModel, check_history
 
 
 class Trip(BaseModel):
@@ -52,7 +53,6 @@ OUTPUTS = st.builds(
 
 
 def as_step(drawn: Any, number: int) -> Any:
-    """What the scripted model says."""
     if isinstance(drawn, str):
         return drawn
     return [ScriptedCall(name, text, f"c{number}_{index}") for index, (name, text) in enumerate(drawn)]
@@ -66,8 +66,7 @@ def as_step(drawn: Any, number: int) -> Any:
     way=st.sampled_from(["run", "agent"]),
 )
 def test_every_run_with_a_type(output: Any, own: Any, steps: list[Any], has_functions: bool, way: str) -> None:
-    """No request has both tools and a `response_format`; the attempts are bounded; each exit leaves a valid history;
-    and `output` is an answer of the type, or an error."""
+    """The attempts are bounded, each exit leaves a valid history, and `output` is an answer of the type or an error."""
     model = ScriptedModel([*(as_step(step, number) for number, step in enumerate(steps)), *["no"] * 9])
     other = Agent(name="Other", output=own)
     functions = [look, other] if has_functions else []
@@ -94,35 +93,55 @@ JSON_VALUES = st.recursive(
 )
 
 
+class Written:
+    """A source that sends a text one character at a time."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        for character in self.text:
+            yield {"choices": [{"index": 0, "delta": {"content": character}, "finish_reason": None}]}
+        yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+
 @given(value=st.dictionaries(st.text(max_size=3), JSON_VALUES, max_size=4), fence=st.booleans(), ascii=st.booleans())
 def test_a_partial_answer_never_goes_back(value: dict[str, Any], fence: bool, ascii: bool) -> None:
-    """Each beginning of an answer is the beginning of the next one, and the last is the answer."""
-    answer = answer_type(Output(dict[str, Any]))
+    """Each partial value is a prefix of the next one, and the last value is the answer."""
     text = json.dumps(value, ensure_ascii=ascii)
-    text = f"```json\n{text}\n```" if fence else text
-    seen = [answer.partial(text[:end], is_whole=False) for end in range(len(text) + 1)]
-    for earlier, later in pairwise([*seen, answer.partial(text, is_whole=True), value]):
-        assert begins(earlier, later), (earlier, later)
-    assert answer.partial(text, is_whole=True) == value
+    source = Written(f"```json\n{text}\n```" if fence else text)
+    seen: list[Any] = []
+
+    async def main() -> Any:
+        output = Output(dict[str, Any], mode="prompt")
+        async with AsyncSwarm(source).stream(Agent(), "Go", output=output) as run:
+            async for _ in run:
+                seen.append(run.partial_output)  # noqa: PERF401 - read between two events
+        return run.response.output
+
+    answer = anyio.run(main)
+    assert answer == seen[-1] == value
+    for earlier, later in pairwise(seen):
+        assert is_prefix(earlier, later), (earlier, later)
 
 
-def begins(earlier: Any, later: Any) -> bool:
-    """Whether more of a text can make this value of the earlier one."""
+def is_prefix(earlier: Any, later: Any) -> bool:
+    """Return whether a longer text can turn the earlier value into the later one."""
     match earlier, later:
         case None, _:
             return True
         case str(), str():
             return later.startswith(earlier)
         case list(), list():
-            return len(earlier) <= len(later) and all(map(begins, earlier, later))
+            return len(earlier) <= len(later) and all(map(is_prefix, earlier, later))
         case dict(), dict():
-            return all(key in later and begins(each, later[key]) for key, each in earlier.items())
+            return all(key in later and is_prefix(each, later[key]) for key, each in earlier.items())
         case _:
             return bool(earlier == later)
 
 
 def asked_again(response: Response) -> int:
-    """How often the model was told that its answer cannot be used, except the last time."""
+    """Return how many wrong answers were followed by another attempt."""
     faults = 0
     blocks: list[list[Any]] = []
     for message in response.messages:
@@ -147,24 +166,7 @@ def asked_again(response: Response) -> int:
 
 
 async def ended(swarm: AsyncSwarm, agent: Agent, output: Any) -> tuple[Response, OutputError | None]:
-    """The response of the run, and the error that ended it."""
     try:
         return await swarm.run(agent, "Go", output=output, max_turns=12), None
     except OutputError as error:
         return error.response or Response(), error
-
-
-def test_requests_have_the_form_of_the_mode() -> None:
-    """A draw of the property above that has both kinds of agent: the schema only comes after the handoff."""
-    seen: list[Request] = []
-
-    def answer(request: Request) -> Any:
-        seen.append(request)
-        return ScriptedCall("transfer_to_other", "{}", "c1") if len(seen) == 1 else '{"city": "Rome"}'
-
-    agent = Agent(functions=[Agent(name="Other")])
-    anyio.run(ended, AsyncSwarm(ScriptedModel(answer).client()), agent, Output(Trip))
-    assert [("final_answer" in each.tool_names, "response_format" in each.body) for each in seen] == [
-        (True, False),
-        (False, True),
-    ]

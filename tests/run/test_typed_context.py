@@ -1,4 +1,4 @@
-"""Context variables with a type, and resources: what functions get, what is merged, and which mistakes fail before any call."""
+"""Context variables with a type, and resources: the values that functions get, the merged changes, and mistakes."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ from pydantic import BaseModel, model_validator
 
 from aswarm import (
     Agent,
-    Answer,
     AsyncSwarm,
     ConfigurationError,
-    Hold,
     Progress,
     Resource,
     Response,
     Result,
     Swarm,
     agent_tool,
-    current_call,
     tool,
 )
 from aswarm.guards import Block, CheckedCall, guard_tool, judge
 from aswarm.testing import ScriptedModel, call, check_history
-from tests.support.run.typed_desk import Database, Order, Seen, Shop, ShopItems, ShopModel, balance, collect, spend
-from tests.support.run.ways_to_run import FACES, answers, consume
+from tests.support.run.typed_desk import Database, Order, Seen, Shop, ShopModel, balance, collect, spend
+from tests.support.run.ways_to_run import FACES, answers, cancel_when, consume
 
 pytestmark = pytest.mark.anyio
 ADA = {"customer": "Ada", "points": 7}
@@ -65,17 +62,6 @@ async def test_a_direct_call_is_an_ordinary_call() -> None:
     assert await spend(shop, Database("ink")) == "6 points"
 
 
-async def test_what_a_function_changed_before_it_failed_is_merged() -> None:
-    """As with a dict."""
-
-    async def fail(context_variables: Shop) -> str:
-        context_variables.points = 0
-        raise ValueError("no")
-
-    response = await run(call("fail"), functions=[fail])
-    assert response.context_variables == {**ADA, "points": 0}
-
-
 async def test_a_wrong_change_fails_the_call_and_no_later_one() -> None:
     async def spoil(context_variables: Shop) -> str:
         context_variables.cart.append("ink")
@@ -100,7 +86,7 @@ async def test_an_exception_hides_a_wrong_change() -> None:
 
 
 async def test_a_context_that_another_function_spoiled_fails_the_call_only() -> None:
-    """The function does not run, and the model reads no value."""
+    """The function does not run, and the error has no value of the context."""
 
     async def spoil(context_variables: dict[str, Any]) -> str:
         context_variables["points"] = "secret"
@@ -157,23 +143,6 @@ async def test_readers_run_together_and_see_the_start_of_their_group() -> None:
     assert [each["content"] for each in response.messages if each["role"] == "tool"] == ["7", "7"]
 
 
-async def test_writers_run_alone() -> None:
-    running: list[int] = []
-
-    async def add(context_variables: ShopItems) -> str:
-        running.append(1)
-        before = context_variables["points"]
-        await anyio.sleep(0)
-        context_variables["points"] = before + 1
-        assert len(running) == 1
-        running.pop()
-        return "added"
-
-    context = {**ADA, "cart": [], "box": {"items": []}}
-    response = await run([call("add")] * 5, functions=[add], context=context)
-    assert response.context_variables["points"] == 12
-
-
 async def test_a_generator_function_is_merged_at_its_end() -> None:
     async def slow(context_variables: Shop) -> AsyncGenerator[Any, None]:
         context_variables.points = 1
@@ -185,23 +154,7 @@ async def test_a_generator_function_is_merged_at_its_end() -> None:
     assert response.context_variables == {"customer": "Ada", "points": 1, "cart": ["ink"]}
 
 
-@pytest.mark.parametrize("kind", [Shop, dict[str, Any]])
-async def test_an_async_function_that_times_out_keeps_its_changes(kind: Any) -> None:
-    """As with a dict: the function has stopped."""
-
-    async def slow(context_variables: Any) -> str:
-        (context_variables.cart if kind is Shop else context_variables["cart"]).append("ink")
-        await anyio.sleep_forever()
-        return ""
-
-    slow.__annotations__["context_variables"] = kind
-    response = await run(call("slow"), functions=[tool(timeout=0.01)(slow)], context={"customer": "Ada", "cart": []})
-    assert response.context_variables["cart"] == ["ink"]
-    assert "timed out" in answers(response)["slow"]
-
-
 async def test_an_abandoned_thread_changes_nothing() -> None:
-    """Neither before its timeout nor after it."""
     ended = threading.Event()
 
     def slow(context_variables: Shop) -> str:
@@ -218,34 +171,20 @@ async def test_an_abandoned_thread_changes_nothing() -> None:
     assert len(response.unknown_calls) == 1
 
 
-async def test_a_thread_that_returns_in_time_is_merged() -> None:
-    @tool(timeout=5, abandon_on_cancel=True)
-    def quick(context_variables: Shop) -> str:
-        context_variables.points = 1
-        return "quick"
-
-    response = await run(call("quick"), functions=[quick])
-    assert response.context_variables == {**ADA, "points": 1}
-
-
 @pytest.mark.parametrize("face", FACES)
 async def test_a_cancelled_call_keeps_its_changes(face: str) -> None:
-    """As with a dict: its outcome is unknown, and the context is the context at its end."""
-    has_begun = anyio.Event()
+    """A cancelled call has an unknown outcome, and its changes so far are merged, as with a dict."""
+    started = anyio.Event()
 
     async def slow(context_variables: Shop) -> str:
         context_variables.points = 1
-        has_begun.set()
+        started.set()
         await anyio.sleep_forever()
         return ""
 
     swarm, _ = swarm_of(call("slow"))
-    left: list[Response] = []
-    async with anyio.create_task_group() as group:
-        group.start_soon(lambda: consume(swarm, Agent(functions=[slow]), face, left, context_variables=ADA))
-        await has_begun.wait()
-        group.cancel_scope.cancel()
-    assert left[0].context_variables == {**ADA, "points": 1}
+    response = await cancel_when(started.is_set, swarm, Agent(functions=[slow]), face, context_variables=ADA)
+    assert response.context_variables == {**ADA, "points": 1}
 
 
 class Refusing(BaseModel):
@@ -259,27 +198,22 @@ class Refusing(BaseModel):
 
 
 async def test_a_validator_that_raises_replaces_no_cancellation() -> None:
-    has_begun = anyio.Event()
+    started = anyio.Event()
 
     async def slow(context_variables: Refusing) -> str:
         context_variables.points = 13
-        has_begun.set()
+        started.set()
         await anyio.sleep_forever()
         return ""
 
-    swarm, _ = swarm_of(call("slow"))
-    async with anyio.create_task_group() as group:
-        group.start_soon(swarm.run, Agent(functions=[slow]), "Go")
-        await has_begun.wait()
-        group.cancel_scope.cancel()
+    async def unlucky(context_variables: Refusing) -> str:
+        context_variables.points = 13
+        return ""
+
+    await cancel_when(started.is_set, swarm_of(call("slow"))[0], Agent(functions=[slow]), "run")
     response = await run(call("unlucky"), functions=[unlucky])
     assert answers(response)["unlucky"] == "Error: RuntimeError: unlucky"
     assert response.context_variables == ADA
-
-
-async def unlucky(context_variables: Refusing) -> str:
-    context_variables.points = 13
-    return ""
 
 
 # --- instructions, approvals, guards ---
@@ -361,7 +295,7 @@ async def test_a_default_is_used_without_a_resource() -> None:
 
 
 async def test_runs_inside_a_run_have_its_resources() -> None:
-    """Of an agent tool and of a judge."""
+    """The runs of an agent tool and of a judge have the resources of their outer run."""
 
     def instructions(db: Resource[Database]) -> str:
         return db.rows[0]
@@ -379,7 +313,7 @@ async def test_runs_inside_a_run_have_its_resources() -> None:
 
 
 async def test_a_resource_must_be_passed_again_to_resume() -> None:
-    """It is in no history. Without it, nothing runs."""
+    """No history has a resource, so a resumed run without it is an error, and nothing runs."""
 
     @tool(approve=True)
     async def pay(db: Resource[Database]) -> str:
@@ -417,16 +351,6 @@ async def test_resources_that_are_no_dict_of_names(value: Any) -> None:
 # --- mistakes ---
 
 
-async def start(swarm: AsyncSwarm, agent: Agent, face: str) -> None:
-    if face == "run":
-        await swarm.run(agent, "Go", {"points": 3})
-    elif face == "stream":
-        async with swarm.stream(agent, "Go", {"points": 3}):
-            pass
-    else:
-        await swarm.run(agent, "Go", {"points": 3}, stream=True)
-
-
 @pytest.mark.parametrize("face", FACES)
 async def test_a_mistake_fails_before_any_call(face: str) -> None:
     """The error names the agent, the functions and the fields."""
@@ -437,7 +361,7 @@ async def test_a_mistake_fails_before_any_call(face: str) -> None:
     swarm, model = swarm_of("never")
     agent = Agent(name="Desk", functions=[spend, collect, balance], instructions=instructions)
     with pytest.raises(ConfigurationError) as caught:
-        await start(swarm, agent, face)
+        await consume(swarm, agent, face, [], context_variables={"points": 3})
     assert str(caught.value) == (
         "agent 'Desk' cannot run: spend, its instructions: the context variables do not fit Shop: customer: Field required; "
         "spend: the resource 'db' is missing; pass resources={'db': ...} to the run or to the swarm; "
@@ -448,7 +372,7 @@ async def test_a_mistake_fails_before_any_call(face: str) -> None:
 
 
 async def test_a_handoff_validates_before_it_switches() -> None:
-    """The source stays active, the history is valid, and the message of the call tells the model."""
+    """A handoff to an agent that cannot run is an error: the source stays active, and the history is valid."""
 
     async def refund(context_variables: Order) -> str:
         raise AssertionError
@@ -487,26 +411,11 @@ async def test_a_handoff_sees_the_changes_of_its_turn() -> None:
     assert (answers(response)["refund"], response.agent) == ("refunded 7", refunds)
 
 
-async def test_a_function_that_asks_gets_the_view_again() -> None:
-    @tool(may_wait=True)
-    async def ask(context_variables: Shop) -> str:
-        if current_call().answer is None:
-            raise Hold("Which?")
-        context_variables.cart.append(current_call().answer)
-        return "taken"
-
-    agent, (swarm, _) = Agent(functions=[ask]), swarm_of(call("ask", call_id="a"), "Done.")
-    asked = await swarm.run(agent, "Go", ADA)
-    history = [{"role": "user", "content": "Go"}, *asked.messages]
-    response = await swarm.run(agent, history, asked.context_variables, resume={"a": Answer("ink")})
-    assert response.context_variables["cart"] == ["ink"]
-
-
 # --- Swarm ---
 
 
 def test_swarm_has_views_and_resources_too() -> None:
-    """Also in the steps for loops that users write."""
+    """`Swarm` has views and resources, also in the steps for loops that users write."""
     model = ScriptedModel([call("spend"), call("collect", number=2), "Done."])
     swarm = Swarm(model.client(), resources={"db": Database("ink")})
     response = swarm.run(Agent(functions=[spend, collect]), "Go", ADA)

@@ -1,4 +1,4 @@
-"""Calls that wait keep the order of the calls: running them together gives nothing that running them in order would not."""
+"""Calls that wait keep the order of the calls: the end is the same as after serial execution."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ def looks(name: str) -> Callable[..., Any]:
 
 @tool(may_wait=True)
 async def ask(n: int) -> Result:
-    """Ask in the function, and then write."""
     if current_call().answer is None:
         raise Hold("Which?")
     return Result(value=f"ask {n}", context_variables={"last": n})
@@ -89,9 +88,9 @@ for name in ("reads_together", "changes_together"):
 
 
 async def conversation(kinds: list[str], clicks: list[int], denied: set[int], *, concurrent: bool) -> Any:
-    """The context, the agent and the answers at the end.
+    """Return the context, the agent and the answers at the end.
 
-    Each round the user decides on one more call, in the order of `clicks`; what the run does not reach is passed again.
+    In each round the user decides on one more call, in the order of `clicks`; decisions on unreached calls are passed again.
     """
 
     def script(request: Request) -> Any:
@@ -138,7 +137,7 @@ def arguments(kind: str, number: int) -> Json:
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @given(st.lists(st.sampled_from(sorted(KINDS)), min_size=2, max_size=5), st.data())
 def test_waiting_calls_keep_the_order(backend: str, kinds: list[str], data: st.DataObject) -> None:
-    """Whatever the order of the decisions, and with each of them in another process."""
+    """The end is the same for any order of the decisions, each of them in another process."""
     clicks = data.draw(st.permutations(range(len(kinds))))
     denied = data.draw(st.sets(st.sampled_from(range(len(kinds))), max_size=1))
 
@@ -151,28 +150,9 @@ def test_waiting_calls_keep_the_order(backend: str, kinds: list[str], data: st.D
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("kinds", "clicks"),
-    [
-        (["looks_approve", "leaves"], [0, 1]),
-        (["writes_approve", "writes"], [0, 1]),
-        (["reads_approve", "writes"], [0, 1]),
-        (["writes_approve", "writes_approve"], [1, 0]),
-        (["ask", "writes"], [0, 1]),
-        (["ask_and_look", "writes"], [0, 1]),
-    ],
-)
-async def test_a_call_that_waits_and_a_later_call(kinds: list[str], clicks: list[int]) -> None:
-    """The later call waits with it, and runs after it."""
-    together = await conversation(kinds, clicks, set(), concurrent=True)
-    assert together == await conversation(kinds, clicks, set(), concurrent=False)
-    assert "not run: interrupted" not in together[2].values()
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("concurrent", [True, False])
 async def test_an_approval_that_depends_on_the_context(concurrent: bool) -> None:
-    """It sees what an earlier call of the turn has changed, so nothing runs without a decision."""
+    """`approve` gets the changes of an earlier call of the turn."""
     model = ScriptedModel([[call("writes", n=1), call("looks_by_context", n=2)], "Done."])
     swarm = AsyncSwarm(model.client(), concurrent_tools=concurrent)
     response = await swarm.run(Agent(name="A", functions=list(KINDS.values())), "Go")
@@ -182,7 +162,7 @@ async def test_an_approval_that_depends_on_the_context(concurrent: bool) -> None
 @pytest.mark.anyio
 @pytest.mark.parametrize("concurrent", [True, False])
 async def test_calls_of_one_id_and_name(concurrent: bool) -> None:
-    """The answer to the second call would close the first one, which asks; so the second one runs after it."""
+    """A later call with the same id runs after the call that waits, because its answer would close the earlier call."""
 
     @tool(approve=lambda arguments, _: arguments["amount"] > 100)
     async def pay(amount: int) -> str:
@@ -264,7 +244,7 @@ def kinds_of_asking() -> dict[str, Any]:
     return {
         "subclass": tool(subclass),
         "alias": tool(alias),
-        "inner class": tool(inner_class),
+        "inner_class": tool(inner_class),
         "instance": tool(name="instance")(Asks()),
         "partial": tool(name="partial")(functools.partial(subclass)),
     }
@@ -274,6 +254,6 @@ def kinds_of_asking() -> dict[str, Any]:
 @pytest.mark.parametrize("kind", list(kinds_of_asking()))
 async def test_functions_that_ask_in_other_ways(kind: str) -> None:
     asks = tool(may_wait=True)(kinds_of_asking()[kind])
-    model = ScriptedModel([[call(asks._schema.name), call("leaves", n=2)], "Done."])
+    model = ScriptedModel([[call(kind), call("leaves", n=2)], "Done."])
     agent = Agent(name="A", functions=[asks, KINDS["leaves"]])
     assert (await AsyncSwarm(model.client()).run(agent, "Go")).stop == "waiting"

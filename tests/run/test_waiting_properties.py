@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,15 +31,13 @@ from aswarm import (
     tool,
     waiting,
 )
-from aswarm._values.decisions import waiting_entries
-from aswarm._values.messages import WAITING, match_answers, message_blocks, normalize, to_wire
-from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
+from aswarm.middleware import CompletionRequest, Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import Failure, Request, ScriptedCall, ScriptedModel, Step, call, check_history
 
 pytestmark = pytest.mark.slow
 
 USER = {"role": "user", "content": "Go"}
-# Calls of these can wait. Those of the second line wait for an approval and for an answer.
+# Functions whose calls can wait; the second line waits for an approval and for an answer.
 ASKING = ("approve", "plain_approve", "check", "hold", "ask", "guarded", "browser")
 TWICE = ("approve_ask", "guarded_approve")
 SUBS = ("sub", "approved_sub")  # an agent as a tool
@@ -52,10 +50,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """One call of the model. `key` is its own, in all turns. `decision`: what the user says where the call is open.
-
-    `inside`: the turns of the agent that the call asks.
-    """
+    """One call of the model. `key` is unique in all turns. `inside`: the turns of an agent tool. `decision`: if it is open."""
 
     key: int
     name: str
@@ -94,7 +89,7 @@ class World:
         return {"A": a, "B": b}
 
     def functions(self, other: Agent) -> list[Any]:
-        """Each function has run once it says so here, and awaits after that."""
+        """Return functions that record their call first, and then await."""
 
         async def look(n: int, extra: str = "") -> str:
             self.run(n)
@@ -144,7 +139,6 @@ class World:
 
 
 def subs_of(agent: Agent) -> list[Any]:
-    """The agent as a tool, with and without an approval."""
     return [agent_tool(agent, name="sub"), tool(approve=True)(agent_tool(agent, name="approved_sub"))]
 
 
@@ -164,7 +158,6 @@ def guard(handlers: Handlers) -> Handlers:
 
 @st.composite
 def turns(draw: st.DrawFn, *, leaves: bool) -> list[list[Asked]]:
-    """The calls of one to three turns."""
     names = [*ASKING, *ASKING, *TWICE, *SUBS, *OTHERS, *([LEAVING] if leaves else [])]
     return drawn_turns(draw, names, iter(range(1000)), levels=2, most=(3, 5))
 
@@ -180,17 +173,16 @@ def drawn_turns(
 
 
 def drawn_inside(draw: st.DrawFn, keys: Iterator[int], levels: int) -> tuple[tuple[Asked, ...], ...]:
-    """The turns of an agent inside a call."""
     names = [*ASKING, *TWICE, "look", "note", "missing", *(SUBS if levels else ())]
     return tuple(map(tuple, drawn_turns(draw, names, keys, levels=levels, most=(2, 2))))
 
 
 def asked(draw: st.DrawFn, keys: Iterator[int], name: str, levels: int) -> Asked:
-    """One call. The ids of some are equal."""
+    """Return one call. Some ids are equal."""
     key = next(keys)
     if name in SUBS:
         inside = drawn_inside(draw, keys, levels - 1)
-        changed = Approve({"request": str(key)})  # told as changed, but the agent is asked the same
+        changed = Approve({"request": str(key)})  # a change for the model, with the same request for the agent
         chosen = draw(st.sampled_from([*REFUSALS, *([True, changed] * 4)]))
         return Asked(key, name, draw(st.sampled_from([f"c{key}"] * 4 + ["x"])), False, chosen, inside)
     is_bad = draw(st.integers(0, 9)) == 0
@@ -232,6 +224,7 @@ class Conversation:
         self.stop = ""
         self.refused: set[int] = set()
         self.rounds = 0
+        self.settled: tuple[Any, ...] = ()
 
     def _find_subs(self, asked_turns: Iterable[Iterable[Asked]]) -> None:
         for turn in asked_turns:
@@ -240,7 +233,7 @@ class Conversation:
                 self._find_subs(made.inside)
 
     def answer(self, request: Request) -> Step:
-        """The next turn of the agent that asks: its first message says which one it is."""
+        """Return the next turn of the agent whose first message this is."""
         first = next(each["content"] for each in request.messages if each["role"] == "user")
         number = sum(each["role"] == "assistant" for each in request.messages)
         asked_turns = self.turns if first == "Go" else self.subs[first].inside
@@ -259,14 +252,14 @@ class Conversation:
                 async for _ in run:
                     pass
         self.take(stream.response)
+        check_wire(await sent(self.history))
         assert json.loads(before) == self.history[: len(json.loads(before))]
 
     def take(self, response: Response) -> None:
-        """Keep what the run has left, and check that it is valid."""
+        """Keep the messages of the run, and check that they are valid."""
         self.history = json.loads(json.dumps([*self.history, *response.messages]))
         self.context, self.agent, self.stop = response.context_variables, response.agent.name, response.stop
         check_history(self.history, allow_open=True, ordered=False)
-        check_wire(to_wire(normalize(self.history)))
         assert response.waiting == self.open
         if response.stop == "waiting":
             assert any(each.reason is not None for each in response.waiting)
@@ -292,18 +285,20 @@ class Conversation:
         for _ in range(200):
             await self.step(decisions)
             if self.stop == "answer":
+                senders = [each.get("sender") for each in self.history if each["role"] == "assistant"]
+                self.settled = (await sent(self.history), senders, self.agent, self.context, sorted(self.world.ran))
                 return
             decisions = self.decide(data) if self.open else True
         raise AssertionError("the conversation does not end")
 
     def decide(self, data: st.DataObject | None) -> Json:
-        """Decisions about some of the calls that ask, and about all others for which there is one."""
+        """Return decisions about some of the calls that ask, and about all other open calls."""
         self.rounds += 1
         return self.decide_on(self.history, self.turn, data)
 
     def decide_on(self, history: list[Any], turn: Sequence[Asked], data: st.DataObject | None) -> Json:
-        """Decisions on the open calls of one turn, at any level."""
-        known, stored = waiting(history), waiting_entries(history) or {}
+        """Return decisions on the open calls of one turn, at any level."""
+        known, stored = waiting(history), entries_of(history)
         asking = [each.index for each in known if each.reason is not None]
         # At first perhaps none of them: nothing changes then. In the end all: decisions may come too early for their calls.
         some = st.lists(st.sampled_from(asking), unique=True, min_size=int(self.rounds > 2)) if asking else st.just([])
@@ -325,7 +320,7 @@ class Conversation:
         return decisions
 
     def decision_on(self, asks: OpenCall, made: Asked, stored: Any, data: st.DataObject | None) -> Any:
-        """What the user says to what the call asks now."""
+        """Return the decision of the user on the present question of a call."""
         if made.decision in REFUSALS or made.name not in (*SUBS, *TWICE):
             is_left_open = made.decision is None and asks.reason is not None  # only the run's end has left it open
             return True if is_left_open else made.decision
@@ -335,27 +330,39 @@ class Conversation:
             return made.decision if asks.data is None and asks.answer is None else True
         if made.name in TWICE:
             return Answer("this")
-        if asks.data is None:  # the user is asked about a call that has not begun
+        if asks.data is None:  # the question comes before the start of the call
             return True
         assert waiting(stored["messages"]) == [OpenCall(**each) for each in asks.data["waiting"]]
         number = sum(each["role"] == "assistant" for each in stored["messages"])
         return {"answer": self.decide_on(stored["messages"], made.inside[number - 1], data)}
 
-    @property
-    def settled(self) -> tuple[Any, ...]:
-        """What is left, with the answers of each message in call order, and without what calls wait for."""
-        found: list[Any] = []
-        for head, answers in message_blocks(self.history):
-            found.append({key: value for key, value in head.items() if key != WAITING})
-            found += match_answers(head.get("tool_calls") or [], answers)
-        return found, self.agent, self.context, sorted(self.world.ran)
+
+class Recording:
+    """A source that records the messages of a request and answers."""
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        self.sent: list[Json] = request.body["messages"]
+        yield {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}]}
+
+
+async def sent(history: list[Json]) -> list[Json]:
+    """Return the messages in the request for this history and a new message."""
+    source = Recording()
+    await AsyncSwarm(source).run(Agent(), [*history, USER])
+    return source.sent
+
+
+def entries_of(history: list[Json]) -> dict[int, Json]:
+    """Return the stored entries of the calls that wait, by their positions."""
+    head = max(place for place, each in enumerate(history) if each["role"] == "assistant")
+    return {entry["index"]: entry for each in history[head:] for entry in each.get("waiting", [])}
 
 
 def check_wire(sent: list[Json]) -> None:
-    """What goes on the wire is what a strict server takes."""
+    """A strict server takes these messages."""
     check_history(sent)
     for message in sent:
-        assert not {"sender", "tool_name", WAITING} & message.keys()
+        assert not {"sender", "tool_name", "waiting"} & message.keys()
 
 
 def run(work: Any, backend: str) -> None:
@@ -367,10 +374,10 @@ def run(work: Any, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @given(turns(leaves=False), st.sets(st.integers(0, 3), max_size=2), st.data())
-def test_the_end_is_that_of_all_decisions_at_once(
+def test_the_end_is_the_same_as_of_all_decisions_at_once(
     backend: str, drawn: list[list[Asked]], failures: set[int], data: st.DataObject
 ) -> None:
-    """In any order, with a provider that fails between, and through JSON: each call runs at most once, and the end is equal."""
+    """Decisions in any order, with failures between and through JSON, have the same end as all decisions at once."""
     in_order, at_once = Conversation(drawn, failures), Conversation(drawn)
     run(partial(in_order.run, data), backend)
     run(partial(at_once.run, None), backend)
@@ -384,7 +391,7 @@ def test_the_end_is_that_of_all_decisions_at_once(
 def test_a_run_that_is_cancelled_runs_no_call_twice(
     backend: str, drawn: list[list[Asked]], failures: set[int], cancel_at: int, data: st.DataObject
 ) -> None:
-    """Cancelled in the middle of a call, and with functions that hand off: the history is valid, and can be resumed."""
+    """After a cancellation in a call, and with functions that hand off, the history is valid and can be resumed."""
     conversation = Conversation(drawn, failures, cancel_at)
     run(partial(conversation.run, data), backend)
     for request in conversation.model.requests:

@@ -14,6 +14,7 @@ import anyio.to_thread
 import pytest
 
 from aswarm import Agent, AsyncSwarm, tool
+from aswarm._runtime.threads import FunctionRunner
 from aswarm.testing import ScriptedModel, call
 from tests.support.run.one_turn import contents
 from tests.support.run.one_turn import run_turn as run_quick_turn
@@ -256,3 +257,15 @@ async def test_a_mapping_view_in_a_thread_is_read_only() -> None:
     timed = tool(timeout=5, name="timed")(look)
     response = await run_turn([look, timed], [call("look"), call("timed")], context_variables={"x": 1})
     assert contents(response) == ["1 False", "1 False"]
+
+
+async def test_a_function_whose_run_has_left_its_slot_is_not_called() -> None:
+    """A function that is cancelled while it waits for a thread does not run, and its token is free again."""
+    pool = FunctionRunner(1)
+    ran: list[bool] = []
+    slot = await pool.acquire()
+    slot.release()
+    assert slot._call(lambda: ran.append(True)) == []
+    assert ran == []
+    with anyio.fail_after(60):
+        (await pool.acquire()).release()

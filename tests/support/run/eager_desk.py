@@ -1,4 +1,4 @@
-"""A desk with a repeatable tool that notes its calls, for runs with eager tools in virtual time."""
+"""A repeatable tool that notes its calls, for runs with eager tools in virtual time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ import pytest
 
 from aswarm import Agent, current_call, progress, tool
 from aswarm.testing import ScriptedAnswer, call
-from tests.support.runtime.virtual_time import run_virtual
+from tests.support.runtime.virtual_time import virtual_backend
 
 BOTH = pytest.mark.parametrize("backend", ["asyncio", "trio"])
+VIRTUAL = pytest.mark.parametrize(
+    "anyio_backend", [virtual_backend("asyncio"), virtual_backend("trio")], ids=["asyncio", "trio"]
+)
 
 
 def calls_of(*names: str, pause: float = 0.5) -> ScriptedAnswer:
-    """Return an answer with these calls, each in two chunks, with so many seconds before each chunk."""
+    """Return an answer with these calls, each in two chunks, with a pause in seconds before each chunk."""
     made = [call(name, call_id=f"{name}-{number}", x=str(number)) for number, name in enumerate(names)]
     return ScriptedAnswer(calls=made, pause=pause)
 
 
 class Desk:
-    """Tools that note their calls, in the time of the event loop."""
+    """A tool that notes its calls, in the time of the event loop."""
 
     def __init__(self) -> None:
         self.started: list[float] = []
@@ -46,7 +49,3 @@ class Desk:
             return f"found {x}"
 
         return Agent(functions=[search])
-
-
-def in_virtual_time(backend: str, test: Any, *args: Any) -> Any:
-    return run_virtual(backend, test, *args)

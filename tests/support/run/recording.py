@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from aswarm import Agent, Result, Usage, tool
+from aswarm import Agent, Result, Usage
 from aswarm._run.call import ToolCall
 from aswarm._run.outcome import ToolOutcome
 from aswarm._run.state import RunState
@@ -13,27 +13,7 @@ from aswarm._wire.accumulator import Completion
 from aswarm._wire.request import RequestSettings
 
 Json = dict[str, Any]
-USER = {"role": "user", "content": "Hi"}
 WHOLE = RequestSettings(stream=False)
-
-
-async def look() -> str:
-    """Look."""
-    return "seen"
-
-
-async def other() -> str:
-    """Another."""
-    return "other"
-
-
-@tool(abandon_on_cancel=True)
-def slow() -> str:
-    """A plain function that is left behind when the run is cancelled."""
-    return "slow"
-
-
-FUNCTIONS = [look, other, slow]
 
 
 def wire_call(call_id: str = "c", name: str = "look", arguments: str = "{}") -> Json:
@@ -51,11 +31,6 @@ def told(call_id: str, content: str = "seen", **more: Any) -> Json:
     return {"role": "tool", "tool_call_id": call_id, "content": content, **more}
 
 
-def run_of(*history: Json, agent: Agent | None = None, resume: bool = False, **context: Any) -> RunState:
-    """Return a run that starts with this history."""
-    return RunState(agent or Agent(name="A", functions=FUNCTIONS), list(history) or [USER], context, resume=resume)
-
-
 def complete(state: RunState, *calls: Json, content: str | None = None, **extra: Any) -> Json:
     """Let the model answer."""
     state.turns += 1
@@ -68,15 +43,3 @@ def finish(call: ToolCall, content: str = "seen", *, agent: Agent | None = None,
     """Finish a call with this result."""
     call.start()
     call.finish(ToolOutcome(content, Result(value=content, agent=agent, context_variables=changes)))
-
-
-def contents(state: RunState) -> list[tuple[str, str]]:
-    """Return the tool messages of the response: id and content."""
-    return [(m["tool_call_id"], m["content"]) for m in state.response.messages if m["role"] == "tool"]
-
-
-def one_turn(state: RunState, agent: Agent | None = None) -> None:
-    """Run one turn with one call, and optionally a handoff."""
-    complete(state, wire_call())
-    finish(state.turn.calls[0], agent=agent)
-    state.end_turn()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -29,27 +30,31 @@ def swarm_of(*names: str, **options: Any) -> AsyncSwarm:
     return AsyncSwarm(ScriptedModel(calls_then_done(*names)).client(), **options)
 
 
-async def consume(swarm: AsyncSwarm, agent: Agent, face: str, left: list[Response], **options: Any) -> None:
-    """Consume a run to its end; `left` gets the response, also after an error."""
-    run: Any
+async def consume(
+    swarm: AsyncSwarm, agent: Agent, face: str, left: list[Any], *, messages: Any = (USER,), **options: Any
+) -> None:
+    """Consume a run to its end; `left` gets the response, also after an error of the run."""
+    given = list(messages) if isinstance(messages, tuple) else messages
+    run: Any = None
     if face == "run":
         try:
-            left.append(await swarm.run(agent, [USER], **options))
+            left.append(await swarm.run(agent, given, **options))
         except BaseException as error:
-            left.append(error.response)  # type: ignore[attr-defined]
+            left.append(getattr(error, "response", None))
             raise
         return
     try:
         if face == "stream":
-            async with swarm.stream(agent, [USER], **options) as run:
+            async with swarm.stream(agent, given, **options) as run:
                 async for _ in run:
                     pass
         else:
-            run = swarm.run(agent, [USER], stream=True, **options)
+            start = swarm.run_and_stream if face == "run_and_stream" else partial(swarm.run, stream=True)
+            run = start(agent, given, **options)
             async for _ in run:
                 pass
     finally:
-        left.append(run.response)
+        left.append(run and run.response)
 
 
 def answers(response: Response) -> dict[str, str]:

@@ -131,7 +131,7 @@ FAULTS = (
         'call.wait(kind(question.get("reason", NOT_DECIDED), data=question.get("data")))',
         "call.decide(dataclasses.replace(earlier[call.index], is_approval=True))",
         "agent_tools",
-        tests=("tests/run/test_waiting.py::test_changed_arguments_that_no_run_has_recorded",),
+        tests=("tests/run/test_decisions.py::test_changed_arguments_that_no_run_has_recorded",),
     ),
     fault(
         "a denied call runs",
@@ -140,7 +140,7 @@ FAULTS = (
         "call.decide(dataclasses.replace(earlier, is_approval=True))",
         "middlewares",
         "code_mode",
-        tests=("tests/run/test_waiting.py::test_what_is_told_in_place_of_running",),
+        tests=("tests/run/test_decisions.py::test_a_decision_may_answer_in_place_of_the_function",),
     ),
     fault(
         "a call with approve= is not asked",
@@ -159,7 +159,7 @@ FAULTS = (
         "changes.update(outcome.result.context_variables)",
         "changes = {**outcome.result.context_variables, **changes}",
         "eager_tools",
-        tests=("tests/run/test_order_of_calls.py::test_results_are_merged_in_call_order",),
+        tests=("tests/run/test_concurrency.py::test_results_are_merged_in_call_order",),
     ),
     fault(
         "the first handoff wins",
@@ -167,7 +167,7 @@ FAULTS = (
         "if (outcome := call.outcome) and (agent := outcome.agent):\n                target = agent",
         "if (outcome := call.outcome) and (agent := outcome.agent):\n                target = target or agent",
         "handoffs",
-        tests=("tests/run/test_state.py::test_the_last_of_several_handoffs_wins_and_says_so",),
+        tests=("tests/run/test_state.py::test_the_last_handoff_of_a_turn_wins",),
     ),
     fault(
         "the agent is switched before the changes are merged",
@@ -197,7 +197,7 @@ FAULTS = (
         "return tool.is_async and not writes_context(tool)",
         "return tool.is_async",
         "typed_context",
-        tests=("tests/run/test_plan.py::test_async_that_may_write_runs_alone",),
+        tests=("tests/run/test_plan.py::test_groups",),
     ),
     # --- eager tools ---
     fault(
