@@ -150,6 +150,25 @@ def test_waiting_calls_keep_the_order(backend: str, kinds: list[str], data: st.D
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("kinds", "clicks"),
+    [
+        (["looks_approve", "leaves"], [0, 1]),
+        (["writes_approve", "writes"], [0, 1]),
+        (["reads_approve", "writes"], [0, 1]),
+        (["writes_approve", "writes_approve"], [1, 0]),
+        (["ask", "writes"], [0, 1]),
+        (["ask_and_look", "writes"], [0, 1]),
+    ],
+)
+async def test_a_call_that_waits_and_a_later_call(kinds: list[str], clicks: list[int]) -> None:
+    """A later call that depends on a call that waits runs after it."""
+    together = await conversation(kinds, clicks, set(), concurrent=True)
+    assert together == await conversation(kinds, clicks, set(), concurrent=False)
+    assert "not run: interrupted" not in together[2].values()
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("concurrent", [True, False])
 async def test_an_approval_that_depends_on_the_context(concurrent: bool) -> None:
     """`approve` gets the changes of an earlier call of the turn."""
