@@ -14,9 +14,9 @@ from openai import AsyncOpenAI, AzureOpenAI, OpenAI
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, StreamInterrupted, Swarm
 from aswarm.testing import ScriptedAnswer
-from aswarm.testing._scripted_model import chunks, completion
 from tests.support.blocking.blocking import FACES, PLACES, consume, scripted_openai, server_beside, until
 from tests.support.blocking.plain_client import BlockingClient
+from tests.support.providers.bodies import chunks, completion
 from tests.support.providers.loopback import LoopbackServer, Reply, sse, whole
 
 LONG = sse(ScriptedAnswer("Hello, is it me you are looking for?"), cut=1, pause=0.02)

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import os
-import signal
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
-import anyio
 import pytest
 
-from aswarm import (
-    Agent,
-    Swarm,
-)
-from aswarm._blocking import caller
-from aswarm._blocking.caller import in_callers_thread
+from aswarm import Agent, Swarm
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
-from tests.support.blocking.blocking import consume
 from tests.support.blocking.plain_client import BlockingClient
 
 
@@ -118,59 +107,3 @@ def test_a_cleanup_that_fails_in_a_dropped_stream(caplog: pytest.LogCaptureFixtu
         del stream
         gc.collect()
     assert "could not be closed cleanly" in caplog.text
-
-
-def test_ctrl_c_while_a_dropped_stream_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends the wait for the close, and nothing else: a finalizer cannot raise it."""
-    monkeypatch.setattr(caller, "_CLOSE_SECONDS", 60.0)
-    closing, closed = threading.Event(), threading.Event()
-
-    class Source:
-        async def complete(self, request: Any) -> Any:
-            try:
-                yield {"choices": [{"delta": {"role": "assistant", "content": "Hello"}}]}
-                yield {"choices": [{"delta": {"content": "!"}}]}
-            finally:
-                closing.set()
-                with anyio.CancelScope(shield=True):
-                    while not closed.is_set():
-                        await anyio.sleep(0.01)
-
-    def press() -> None:
-        closing.wait(120)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    user = threading.Thread(target=press)
-    with Swarm(Source()) as swarm:
-        held = [swarm.run(Agent(), "Go", stream=True)]
-        next(held[0])
-        next(held[0])
-        user.start()
-        begin = time.monotonic()
-        held.clear()
-        assert time.monotonic() - begin < 30
-        closed.set()
-    user.join()
-
-
-def test_what_a_function_leaves_behind_is_not_waited_for_by_a_thread_that_is_gone() -> None:
-    """After the end of a run, work for the caller's thread is done on the event loop: no thread would do it."""
-    results: list[Any] = []
-    ended, done = threading.Event(), threading.Event()
-
-    async def later() -> None:
-        while not ended.is_set():
-            await anyio.sleep(0.001)
-        results.append(await in_callers_thread(threading.get_ident))
-        done.set()
-
-    async def leave() -> str:
-        results.append(asyncio.create_task(later()))
-        return "left"
-
-    for way in ("run", "run(stream=True)"):
-        ended.clear()
-        done.clear()
-        consume(Swarm(BlockingClient(call("leave"), "Done")), Agent(functions=[leave]), way)
-        ended.set()
-        assert done.wait(120), way

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+import os
+import signal
 import threading
 import time
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -15,11 +15,13 @@ import anyio
 import pytest
 
 from aswarm import Agent, Swarm
-from aswarm._blocking import caller, event_loop
-from aswarm._blocking.caller import CallerThreadRunner, in_callers_thread
-from aswarm._blocking.event_loop import EventLoopThread
+from aswarm._blocking import caller
+from aswarm._blocking.caller import Caller, CallerThreadRunner, in_callers_thread
+from aswarm._blocking.event_loop import EventLoopThread, event_loop_thread
 from aswarm._blocking.jobs import CallerInbox, Job
-from tests.support.blocking.blocking import do, in_notebook, in_script, until
+from aswarm.testing import call
+from tests.support.blocking.blocking import consume, do, in_notebook, in_script, until
+from tests.support.blocking.plain_client import BlockingClient
 
 NAME = "aswarm event loop"
 
@@ -131,9 +133,8 @@ def test_a_function_that_would_begin_at_the_end() -> None:
     assert called == [NAME], "what closes is called, on the event loop"
 
 
-def test_what_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_end_is_left() -> None:
     """A task that refuses to be cancelled, and one that blocks the loop, hold up the end for a while only."""
-    monkeypatch.setattr(event_loop, "_END_SECONDS", 0.02)
     released = threading.Event()
 
     async def refuse() -> None:
@@ -147,7 +148,7 @@ def test_what_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
     loop = EventLoopThread()
     do(loop, begin)
-    loop.close()
+    loop.close(0.02)
     assert not kept[0].done()
     released.set()
     until(kept[0].done)
@@ -163,7 +164,7 @@ def test_what_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     thread = threading.Thread(target=do, args=(blocked, block))
     thread.start()
     began.wait()
-    blocked.close()
+    blocked.close(0.02)
     gate.set()
     thread.join()
     until(lambda: loop_threads() <= before)
@@ -180,56 +181,85 @@ def test_a_thread_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> Non
         EventLoopThread()
 
 
-def test_a_dropped_stream_whose_end_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_stream_whose_end_lasts() -> None:
     """The thread that drops it is held up for a while only; the run ends on the event loop."""
-    monkeypatch.setattr(caller, "_CLOSE_SECONDS", 0.01)
     gate, ended = threading.Event(), threading.Event()
 
-    class Source:
-        async def complete(self, request: Any) -> AsyncGenerator[dict[str, Any], None]:
-            try:
-                yield {"choices": [{"delta": {"role": "assistant", "content": "Hello"}}]}
-            finally:
-                while not gate.is_set():
-                    await asyncio.sleep(0.001)
-                ended.set()
+    async def close() -> None:
+        while not gate.is_set():
+            await asyncio.sleep(0.001)
+        ended.set()
 
-    stream = Swarm(Source()).run(Agent(), "Go", stream=True)
-    next(stream)
-    del stream
-    gc.collect()
+    Caller(event_loop_thread()).close_dropped(close, seconds=0.01)
     assert not ended.is_set()
     gate.set()
     assert ended.wait(120)
 
 
-def test_a_dropped_stream_whose_client_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the thread that dropped it has no time for is called on the event loop."""
-    monkeypatch.setattr(caller, "_CLOSE_SECONDS", 0.01)
+def test_a_dropped_stream_whose_client_blocks() -> None:
+    """The functions for which the thread has no time are called on the event loop."""
     closed: list[str] = []
     all_closed = threading.Event()
 
-    def close() -> None:
+    def close_client() -> None:
         closed.append(threading.current_thread().name)
         time.sleep(0.05)
         if len(closed) == 3:
             all_closed.set()
 
-    class Source:
-        async def complete(self, request: Any) -> AsyncGenerator[dict[str, Any], None]:
-            try:
-                yield {"choices": [{"delta": {"role": "assistant", "content": "Hello"}}]}
-            finally:
-                async with anyio.create_task_group() as group:
-                    for _ in range(3):
-                        group.start_soon(partial(in_callers_thread, close, must_run=True))
+    async def close() -> None:
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(partial(in_callers_thread, close_client, must_run=True))
 
-    stream = Swarm(Source()).run(Agent(), "Go", stream=True)
-    next(stream)
-    del stream
-    gc.collect()
+    Caller(event_loop_thread()).close_dropped(close, seconds=0.01)
     assert all_closed.wait(120)
     assert closed == [threading.current_thread().name, NAME, NAME]
+
+
+def test_ctrl_c_while_a_dropped_stream_is_closed() -> None:
+    """Ctrl-C ends the wait for the close, and nothing else: a finalizer cannot raise it."""
+    closing, closed = threading.Event(), threading.Event()
+
+    async def close() -> None:
+        closing.set()
+        while not closed.is_set():
+            await asyncio.sleep(0.01)
+
+    def press() -> None:
+        closing.wait(120)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    user = threading.Thread(target=press)
+    user.start()
+    begin = time.monotonic()
+    Caller(event_loop_thread()).close_dropped(close, seconds=60)
+    assert time.monotonic() - begin < 30
+    closed.set()
+    user.join()
+
+
+def test_a_task_of_a_function_outlives_the_run_and_finds_no_thread_that_waits() -> None:
+    """After the end of a run, work for the caller's thread is done on the event loop: no thread would do it."""
+    results: list[Any] = []
+    ended, done = threading.Event(), threading.Event()
+
+    async def later() -> None:
+        while not ended.is_set():
+            await anyio.sleep(0.001)
+        results.append(await in_callers_thread(threading.get_ident))
+        done.set()
+
+    async def leave() -> str:
+        results.append(asyncio.create_task(later()))
+        return "left"
+
+    for way in ("run", "run(stream=True)"):
+        ended.clear()
+        done.clear()
+        consume(Swarm(BlockingClient(call("leave"), "Done")), Agent(functions=[leave]), way)
+        ended.set()
+        assert done.wait(120), way
 
 
 @pytest.mark.parametrize("place", [in_script, in_notebook])
@@ -289,11 +319,7 @@ async def call_function(called: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("moment", "after", "expected"),
-    [
-        (1, False, []),
-        (1, True, ["Withdrawn, withdrawn: True"]),
-        (2, False, ["called"]),
-    ],
+    [(1, False, []), (1, True, ["Withdrawn, withdrawn: True"]), (2, False, ["called"])],
     ids=["before it begins", "before its first step", "when the function has returned"],
 )
 def test_an_interruption_at_the_worst_moment(moment: int, after: bool, expected: list[str]) -> None:

@@ -14,18 +14,11 @@ from typing import Any
 import pytest
 import trio
 
-from aswarm import (
-    Agent,
-    Response,
-    RunError,
-    Swarm,
-    ToolFailure,
-    tool,
-)
+from aswarm import Agent, Response, RunError, Swarm, ToolFailure, tool
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
-from aswarm.testing._scripted_model import completion
 from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume, results
 from tests.support.blocking.plain_client import BlockingClient
+from tests.support.providers.bodies import completion
 
 every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 every_face = pytest.mark.parametrize("face", FACES)

@@ -19,9 +19,9 @@ from aswarm._blocking.caller import in_callers_thread
 from aswarm._blocking.event_loop import event_loop_thread
 from aswarm._blocking.interrupts import Interrupts
 from aswarm.testing import ScriptedAnswer, call, check_history
-from aswarm.testing._scripted_model import chunks
 from tests.support.blocking.blocking import FACES, consume, in_notebook, results, until
 from tests.support.blocking.plain_client import BlockingClient
+from tests.support.providers.bodies import chunks
 
 UNKNOWN = "cancelled; its outcome is unknown"
 

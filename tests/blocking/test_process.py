@@ -167,8 +167,6 @@ began.acquire(), began.acquire()
 def test_the_end_with_a_function_that_does_not_stop(kind: str) -> None:
     """An async function that refuses to be cancelled, or that blocks the loop, holds the end for two seconds at most."""
     code = f"""
-import aswarm._blocking.event_loop
-aswarm._blocking.event_loop._END_SECONDS = 0.05
 began = threading.Event()
 
 async def refuse():

@@ -9,15 +9,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    CompletionError,
-    ConfigurationError,
-    Response,
-    Result,
-    Swarm,
-)
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, Response, Result, Swarm
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume, results
 from tests.support.blocking.plain_client import BlockingClient

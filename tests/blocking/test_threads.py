@@ -14,9 +14,9 @@ from openai import AsyncOpenAI, OpenAI
 
 from aswarm import Agent, Swarm, ToolCallFinished, ToolCallStarted, tool
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call, check_history
-from aswarm.testing._scripted_model import completion
 from tests.support.blocking.blocking import FACES, consume, in_notebook, results, server_beside, until
 from tests.support.blocking.plain_client import BlockingClient
+from tests.support.providers.bodies import completion
 from tests.support.providers.loopback import Reply, whole
 
 THREADS = 8

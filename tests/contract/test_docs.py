@@ -8,19 +8,17 @@ import logging
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import fields
 from importlib.util import find_spec
 from inspect import Parameter
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 import httpx
 import openai.types.chat  # noqa: F401 - importing it takes long, and a page with a timeout must not wait for that
 import pytest
 
-from aswarm import AsyncSwarm, ConfigurationError, Event
-from aswarm._run.options import RunKeywords, RunOptions
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Event, RunKeywords, Swarm
 from aswarm.testing import ScriptedModel, call
 from docs._site import reference
 from tests.support.contract.documentation import (
@@ -75,9 +73,7 @@ def page_run(server: ModelServer, folder: Path, monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.processes
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if page != RECIPES and (page not in NEED or find_spec(NEED[page]))],
-    ids=name_of,
+    "page", [page for page in PAGES if page != RECIPES and (page not in NEED or find_spec(NEED[page]))], ids=name_of
 )
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(
     page: Path, page_run: PageRun, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -261,11 +257,13 @@ def test_the_guide_to_running_lists_every_argument() -> None:
     [shown] = re.findall(r"^`run\((.*?)\)`", text, re.MULTILINE | re.DOTALL)
     signature = inspect.signature(AsyncSwarm.run)
     *written, _keywords = signature.parameters.values()
-    defaults = {each.name: each.default for each in fields(RunOptions)}
-    keywords = [Parameter(key, Parameter.KEYWORD_ONLY, default=defaults[key]) for key in RunKeywords.__annotations__]
+    defaults: dict[str, Any] = {**dict.fromkeys(RunKeywords.__annotations__), "resume": False}
+    keywords = [Parameter(key, Parameter.KEYWORD_ONLY, default=defaults[key]) for key in defaults]
     parameters = [each.replace(annotation=each.empty) for each in (*written, *keywords)]
     real = signature.replace(parameters=parameters[1:], return_annotation=signature.empty)
     assert f"({' '.join(shown.split())})" == str(real)
+    swarm = Swarm(ScriptedModel(["Hi."] * 2))
+    assert swarm.run(Agent(), "Hi", **{**defaults, "run_id": "1"}) == swarm.run(Agent(), "Hi", run_id="1")
 
 
 def test_the_design_names_every_room_in_the_order_of_the_layers() -> None:
@@ -284,7 +282,8 @@ def test_the_modules_that_the_design_names_are_there() -> None:
     """Each `room/module` of the walks is a file of the package."""
     text = "".join(page.read_text(encoding="utf-8") for page in sorted((PROJECT / "docs/design").glob("*.md")))
     named = re.findall(r"`(_?[a-z]+/_?[a-z_]+)(?:\.py)?`", text)
-    assert [name for name in named if not (PROJECT / "src/aswarm" / f"{name}.py").exists()] == []
+    folders = (PROJECT / "src/aswarm", PROJECT)
+    assert [name for name in named if not any((folder / f"{name}.py").exists() for folder in folders)] == []
 
 
 def test_the_readme_fits_one_screen_or_two() -> None:

@@ -22,15 +22,9 @@ from aswarm import Agent, Response, Swarm
 from aswarm.agents import create_triage_agent
 from aswarm.core import Swarm as CoreSwarm
 from aswarm.testing import ScriptedAnswer, call
-from aswarm.testing._scripted_model import chunks
-from aswarm.types import (
-    AgentFunction,
-    ChatCompletionMessage,
-    ChatCompletionMessageToolCall,
-    Function,
-    Result,
-)
+from aswarm.types import AgentFunction, ChatCompletionMessage, ChatCompletionMessageToolCall, Function, Result
 from aswarm.util import debug_print, function_to_json, merge_chunk
+from tests.support.providers.bodies import chunks
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -289,11 +283,7 @@ def test_a_history_that_swarm_has_stored() -> None:
     calling = reply(None, [{"name": "look"}]).choices[0].message
     calling.annotations = []
     citing = ChatCompletionMessage.model_validate(
-        {
-            "role": "assistant",
-            "content": "Rome",
-            "annotations": [{"type": "url_citation", "url_citation": citation}],
-        }
+        {"role": "assistant", "content": "Rome", "annotations": [{"type": "url_citation", "url_citation": citation}]}
     )
     answer = {"role": "tool", "tool_call_id": "mock_tc_id", "tool_name": "look", "content": "Rome"}
     streamed = {"content": "Hi", "sender": "Agent", "role": "assistant", "function_call": None, "tool_calls": None}

@@ -107,9 +107,7 @@ def look(city: str, context_variables: dict[str, Any]) -> str:
 def recorded_openai(*steps: Any) -> tuple[OpenAI, list[dict[str, Any]]]:
     """A real blocking client, and the bodies of its requests."""
     bodies: list[dict[str, Any]] = []
-    client = scripted_openai(*steps)
-    client._client.event_hooks = {"request": [lambda request: bodies.append(json.loads(request.content))]}
-    return client, bodies
+    return scripted_openai(*steps, bodies=bodies), bodies
 
 
 def complete(swarm: Swarm, agent: Agent, stream: bool = False, **options: Any) -> Any:

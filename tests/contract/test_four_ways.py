@@ -15,7 +15,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, Response, Result, RunFinished
 from aswarm.testing import RawAnswer, Request, ScriptedAnswer, ScriptedModel, call, check_history
-from aswarm.testing._scripted_model import chunks, completion
+from tests.support.providers.bodies import chunks, completion
 from tests.support.sampling import every
 
 pytestmark = pytest.mark.anyio

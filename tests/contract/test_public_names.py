@@ -140,7 +140,7 @@ def _run(code: str) -> str:
 @pytest.mark.parametrize("module", ["aswarm", "aswarm._providers.openai", "aswarm.core", "aswarm.types", "aswarm.util"])
 def test_importing_aswarm_imports_no_client(module: str) -> None:
     """openai is imported when a client is made; httpx, httpx2 and trio not at all."""
-    heavy = ["openai", "httpx", "httpx2", "trio"]
+    heavy = ["openai", "httpx", "httpx2", "httpcore", "trio", "aiohttp"]
     code = f"import {module}, sys; print([name for name in {heavy} if name in sys.modules])"
     assert _run(code) == "[]"
 

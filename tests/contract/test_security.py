@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, ToolError
@@ -20,8 +21,8 @@ from aswarm.batch import Item
 from aswarm.conversations import SQLiteStore
 from aswarm.evals import load_cases
 from aswarm.middleware import cache
-from aswarm.runs import LocalRuns, NewRun, Run
-from aswarm.serve._run_as_test import run_as_test
+from aswarm.runs import show_everything
+from aswarm.serve import create_app
 from aswarm.serve.wires.native.input import native_request
 from aswarm.serve.wires.vercel.input import vercel_request
 from aswarm.testing import ScriptedModel, call
@@ -124,11 +125,15 @@ async def test_the_texts_of_a_run_are_literals_in_the_code_of_its_test() -> None
     async def look(name: str) -> str:
         return name
 
-    model, agent = ScriptedModel([call("look", name=HOSTILE), HOSTILE]), Agent(functions=[look])
-    async with AsyncSwarm(model.client()) as swarm, LocalRuns(swarm, agents=agent) as runs:
-        new = NewRun("ann", "c", [{"role": "user", "content": HOSTILE}], context_variables={"name": HOSTILE})
-        entries = [entry async for entry in Run(runs, await runs.start(new)).entries()]
-    tree = ast.parse(run_as_test(entries, [], agent))
+    swarm, agent = AsyncSwarm(ScriptedModel([call("look", name=HOSTILE), HOSTILE])), Agent(functions=[look])
+    service = create_app(swarm, agents=agent, auth=lambda _: "ann", page=True, show=show_everything)
+    async with (
+        service.lifespan(),
+        httpx.AsyncClient(transport=httpx.ASGITransport(service), base_url="http://a") as http,
+    ):
+        run = await service.start(HOSTILE, conversation="c", user="ann", context_variables={"name": HOSTILE})
+        await run.result()
+        tree = ast.parse((await http.get(f"/runs/{run.id}/test")).json()["test"])
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert "__import__" not in names
     strings = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -31,8 +30,7 @@ import aswarm
 from aswarm import Agent, AsyncSwarm
 from aswarm.conversations import last
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, call
-from aswarm.testing._scripted_model import chunks, completion
-from aswarm.testing._scripted_responses import response_events
+from tests.support.providers.loopback import spoken, sse, sse_response
 
 pytestmark = pytest.mark.asyncio
 Api = Literal["chat", "responses"]
@@ -212,9 +210,8 @@ async def drain_typed(swarm: AsyncSwarm, agent: Agent) -> int:
 
 def burst(length: int, api: Api = "chat") -> RawAnswer:
     """A streamed answer in one piece."""
-    made = (chunks if api == "chat" else response_events)(ScriptedAnswer("x" * length), 1)
-    events = [f"data: {json.dumps(chunk)}\n\n" for chunk in made]
-    return RawAnswer(["".join([*events, "data: [DONE]\n\n"]).encode()])
+    reply = (sse if api == "chat" else sse_response)(ScriptedAnswer("x" * length), cut=1)
+    return RawAnswer([b"".join(piece[piece.index(b"data: ") :] for piece in reply.pieces)])
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
@@ -283,14 +280,6 @@ async def test_a_run_leaves_no_object_behind():
     assert await run(40) - before < 40
 
 
-@pytest.mark.processes
-async def test_importing_aswarm_imports_no_client_and_no_backend():
-    heavy = ("openai", "httpx", "httpx2", "httpcore", "trio", "aiohttp")
-    code = f"import aswarm, sys; print(*(name for name in {heavy!r} if name in sys.modules))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == []
-
-
 # --- the wire ---------------------------------------------------------------------------------------------------------
 
 
@@ -333,11 +322,10 @@ def _next_answer(messages: list[dict[str, Any]]) -> ScriptedAnswer:
 
 
 def _http(answer: ScriptedAnswer, *, stream: bool) -> bytes:
+    pieces = spoken(answer, {"messages": [], "stream": stream}).pieces
     if not stream:
-        body = json.dumps(completion(answer)).encode()
-        return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
-    events = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks(answer)] + [b"data: [DONE]\n\n"]
-    framed = b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in events)
+        return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(pieces[0]), pieces[0])
+    framed = b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in pieces)
     return b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%b0\r\n\r\n" % framed
 
 

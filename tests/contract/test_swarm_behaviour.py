@@ -201,11 +201,7 @@ async def test_schema_of_greet() -> None:
             "of the user.\n   age: Age of the user.\n   location: Best place on earth.",
             "parameters": {
                 "type": "object",
-                "properties": {
-                    "name": {"type": "string"},
-                    "age": {"type": "integer"},
-                    "location": {"type": "string"},
-                },
+                "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "location": {"type": "string"}},
                 "required": ["name", "age"],
             },
         },
@@ -228,6 +224,6 @@ async def test_continuing_a_conversation() -> None:
     response = await swarm.run(response.agent, messages, response.context_variables)
     assert response.text == "Still here."
     assert [message["role"] for message in model.requests[2].messages] == [
-        *("system", "user", "assistant", "tool", "assistant", "user"),
+        *("system", "user", "assistant", "tool", "assistant", "user")
     ]
     check_history(model.requests[2].messages)

@@ -58,8 +58,7 @@ def shows_nothing(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFi
 
 @pytest.mark.usefixtures("shows_nothing")
 @pytest.mark.parametrize(
-    "name",
-    listed(BAD, ["not_closed", "scope_across_a_yield", "swallows_in_call", "started_never", "leaks_a_task"]),
+    "name", listed(BAD, ["not_closed", "scope_across_a_yield", "swallows_in_call", "started_never", "leaks_a_task"])
 )
 def test_a_bad_middleware_is_refused_with_its_rule(name: str) -> None:
     """The text has the rule that is broken and no other, and the first place; nothing is printed, logged or warned of."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, Budget, CompletionFinished, OpenCall, Response, ToolCallStarted, TurnStarted, Usage
-from aswarm._record.entries import Entry
+from aswarm.runs import Entry
 from aswarm.testing.simulate import (
     DEFAULT_INVARIANTS,
     SimulatedAnswer,

@@ -17,8 +17,7 @@ from pydantic import TypeAdapter
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionFinished, StreamInterrupted, Swarm
 from aswarm.testing import Failure, RawAnswer, Request, ScriptedAnswer, ScriptedCall, ScriptedModel, call, check_history
-from aswarm.testing._scripted_model import chunks, completion
-from aswarm.testing._scripted_responses import response, response_events
+from tests.support.providers.loopback import whole, whole_response
 
 APIS = pytest.mark.parametrize("api", ["chat", "responses"])
 QUESTION = {"role": "user", "content": "Go"}
@@ -93,12 +92,16 @@ def test_call_writes_its_arguments_as_json() -> None:
     assert call("greet", call_id="c1").id == "c1"
 
 
+@pytest.mark.asyncio  # openai leaves its generators open, which trio warns about
 @pytest.mark.parametrize("cut", [None, 1, 3, lambda text: [text[:1], text[1:]]])
-def test_chunks_and_completion_say_the_same(cut: Any) -> None:
-    """However it is cut, the pieces of the chunks joined are the whole completion."""
+async def test_chunks_and_completion_say_the_same(cut: Any) -> None:
+    """However an answer is cut, its chunks together are the whole completion."""
     answer = ScriptedAnswer("Hello you", calls=[call("f", x=1)], extra={"reasoning_content": "Hm, so"})
-    deltas = [choice["delta"] for chunk in chunks(answer, cut) for choice in chunk["choices"]]
-    whole = completion(answer)["choices"][0]["message"]
+    async with ScriptedModel([answer] * 2, cut=cut).client() as client:
+        made: Any = client.chat.completions.create
+        streamed = [chunk.to_dict() async for chunk in await made(model="m", messages=[QUESTION], stream=True)]
+        whole = (await made(model="m", messages=[QUESTION])).to_dict()["choices"][0]["message"]
+    deltas = [choice["delta"] for chunk in streamed for choice in chunk["choices"]]
     assert "".join(delta.get("content") or "" for delta in deltas) == whole["content"]
     assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == "Hm, so" == whole["reasoning_content"]
     fragments = [fragment["function"]["arguments"] for delta in deltas for fragment in delta.get("tool_calls") or ()]
@@ -109,7 +112,7 @@ def test_chunks_and_completion_say_the_same(cut: Any) -> None:
 @APIS
 async def test_steps_of_every_kind(api: Any) -> None:
     """A str, a call, calls, an Answer, a Failure, raw bytes, an exception, and functions of the request."""
-    raw = json.dumps((response if api == "responses" else completion)(ScriptedAnswer("raw"))).encode()
+    [raw] = (whole_response if api == "responses" else whole)(ScriptedAnswer("raw")).pieces
     model = ScriptedModel(
         [
             call("f"),
@@ -291,15 +294,18 @@ EVENT_TYPES = {
 }
 
 
+@pytest.mark.asyncio
 @pytest.mark.processes
 @pytest.mark.parametrize("name", ANSWERS)
-def test_responses_and_events_fit_the_types_of_the_sdk(name: str) -> None:
-    """Code that reads them through openai finds what it expects. The usage is that of the script."""
+async def test_responses_and_events_fit_the_types_of_the_sdk(name: str) -> None:
+    """Code that reads them through openai finds the fields of its types."""
     answer = replace(ANSWERS[name], usage=None)
-    TypeAdapter(responses.Response).validate_python(response(answer))
-    for number, event in enumerate(response_events(answer, 2)):
-        kind = EVENT_TYPES[event["type"]]
-        assert kind.model_validate(event).sequence_number == number
+    async with ScriptedModel([answer] * 2, cut=2).client() as client:
+        made: Any = client.responses.create
+        TypeAdapter(responses.Response).validate_python((await made(model="m", input="Go")).to_dict())
+        events = [event.to_dict() async for event in await made(model="m", input="Go", stream=True)]
+    for number, event in enumerate(events):
+        assert EVENT_TYPES[event["type"]].model_validate(event).sequence_number == number
 
 
 def shape(message: Mapping[str, Any]) -> tuple[Any, ...]:

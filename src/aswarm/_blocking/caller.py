@@ -24,9 +24,6 @@ from .jobs import CallerInbox, Job, JobQueue, Wakeup, Withdrawn, context_of_call
 
 T = TypeVar("T")
 
-# If a thread drops a stream without closing it, it waits at most this number of seconds for the end of the stream.
-_CLOSE_SECONDS = 2.0
-
 _caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("aswarm_caller")
 
 
@@ -113,8 +110,11 @@ class Caller:
         self._serve_last(awaited.waiter, functools.partial(self._start_last, awaited), interrupts)
         return self._result(awaited)
 
-    def close_dropped(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Close a stream after its last reference was dropped. A finalizer calls this, in any thread and at any time."""
+    def close_dropped(self, close: Callable[[], Awaitable[None]], *, seconds: float = 2.0) -> None:
+        """Close a stream after its last reference was dropped, and wait at most `seconds` for its end.
+
+        A finalizer calls this, in any thread and at any time.
+        """
         if not self.waits:  # the run has ended, or ends without this thread
             return
         if self.loop.is_own_thread:
@@ -123,7 +123,7 @@ class Caller:
             return
         # A finalizer cannot raise an exception: Python would only print KeyboardInterrupt.
         with suppress(TimeoutError, KeyboardInterrupt), Interrupts() as interrupts:
-            self.leave(close, interrupts, seconds=_CLOSE_SECONDS)
+            self.leave(close, interrupts, seconds=seconds)
 
     def _serve(self, waiter: CallerInbox, start: Callable[[], None], interrupts: Interrupts) -> None:
         """Call `start` on the loop. Then call the functions that the run passes to this thread, until the wait ends."""

@@ -21,9 +21,6 @@ from aswarm._values.errors import ConfigurationError
 
 logger = logging.getLogger("aswarm")
 
-# At its end, the program waits at most this number of seconds for open tasks.
-_END_SECONDS = 2.0
-
 
 class EventLoopThread:
     """The loop and its thread. Both belong to the process that made them: a fork cannot use them."""
@@ -104,13 +101,13 @@ class EventLoopThread:
 
     # --- the end of the program ---
 
-    def close(self) -> None:
-        """Cancel open tasks, and stop the thread. Do not wait for a task that needs longer than two seconds."""
+    def close(self, seconds: float = 2.0) -> None:
+        """Cancel open tasks, and stop the thread. Wait at most `seconds` for the tasks."""
         if self._process != os.getpid():
             return
         self._is_closing = True
         self.call(self._start_closing)
-        self._thread.join(_END_SECONDS)
+        self._thread.join(seconds)
         # Otherwise tasks and generators that are still open would print warnings when Python collects them.
         self._loop.set_exception_handler(lambda _loop, _context: None)
 

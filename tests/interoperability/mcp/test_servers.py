@@ -114,10 +114,7 @@ async def use_everything(server: MCPServer) -> None:
     assert json.loads(structured)["conditions"] == "Cloudy"
     assert "expected number, received string" in refused
     slow = ScriptedModel([call("trigger-long-running-operation", duration=1, steps=4), "Done."])
-    async with (
-        AsyncSwarm(slow.client()) as swarm,
-        swarm.stream(Agent(functions=[*server.functions]), "Go") as run,
-    ):
+    async with AsyncSwarm(slow.client()) as swarm, swarm.stream(Agent(functions=[*server.functions]), "Go") as run:
         seen = [event.value["progress"] async for event in run if isinstance(event, ToolProgress)]
     assert seen == [1, 2, 3, 4]
 

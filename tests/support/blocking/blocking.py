@@ -20,27 +20,28 @@ from aswarm._blocking.caller import Caller
 from aswarm._blocking.event_loop import EventLoopThread
 from aswarm._blocking.interrupts import Interrupts
 from aswarm.testing import ScriptedAnswer, ScriptedModel
-from aswarm.testing._scripted_model import chunks, completion
 from tests.support.blocking.plain_client import BlockingClient, Step, as_answer
-from tests.support.providers.loopback import LoopbackServer, Reply, serve
+from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse, whole
 
 FACES = ("run", "run(stream=True)", "stream")
 
 
-def scripted_openai(*steps: Step, kind: type[OpenAI] = OpenAI, **options: Any) -> OpenAI:
-    """Return a real blocking `OpenAI` whose transport answers with the steps in order."""
+def scripted_openai(*steps: Step, kind: type[OpenAI] = OpenAI, bodies: list[Any] | None = None) -> OpenAI:
+    """Return a real blocking `OpenAI` whose transport answers with the steps in order, and notes the bodies of requests."""
     script = iter(steps)
 
     def answer(request: httpx.Request) -> httpx.Response:
-        step = as_answer(next(script))
-        if not json.loads(request.content).get("stream"):
-            return httpx.Response(200, json=completion(step))
-        events = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks(step, 2)]
-        text = "".join([*events, "data: [DONE]\n\n"])
-        return httpx.Response(200, headers={"content-type": "text/event-stream"}, text=text)
+        step, body = as_answer(next(script)), json.loads(request.content)
+        if bodies is not None:
+            bodies.append(body)
+        if not body.get("stream"):
+            return httpx.Response(200, content=whole(step).pieces[0], headers={"content-type": "application/json"})
+        return httpx.Response(
+            200, headers={"content-type": "text/event-stream"}, content=b"".join(sse(step, cut=2).pieces)
+        )
 
     http_client: Any = httpx.Client(transport=httpx.MockTransport(answer))
-    return kind(api_key="k", base_url="http://scripted.test/v1", max_retries=0, http_client=http_client, **options)
+    return kind(api_key="k", base_url="http://scripted.test/v1", max_retries=0, http_client=http_client)
 
 
 CLIENTS: dict[str, Callable[..., Any]] = {
@@ -120,7 +121,7 @@ def keeping_server() -> Iterator[tuple[str, list[tuple[int, str]]]]:
             request = json.loads(self.rfile.read(int(self.headers["content-length"])))
             text = request["messages"][-1]["content"]
             seen.append((self.client_address[1], text))
-            body = json.dumps(completion(ScriptedAnswer(text))).encode()
+            body = whole(ScriptedAnswer(text)).pieces[0]
             head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
             self.wfile.write(head.encode() + body)
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from aswarm.testing import ScriptedAnswer, ScriptedCall
-from aswarm.testing._scripted_model import chunks, completion
+from tests.support.providers.bodies import chunks, completion
 
 Step = str | ScriptedCall | list[ScriptedCall] | ScriptedAnswer
 

@@ -31,7 +31,6 @@ import contextlib
 import importlib
 import inspect
 import io
-import json
 import os
 import re
 import runpy
@@ -49,8 +48,7 @@ import anyio.from_thread
 
 from aswarm import AsyncSwarm, Swarm
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedCall, ScriptedModel, call
-from aswarm.testing._scripted_model import chunks
-from tests.support.providers.loopback import Reply, serve, whole
+from tests.support.providers.loopback import Reply, serve, spoken
 
 PROJECT = Path(__file__).resolve().parents[3]
 PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/**/*.md"))]
@@ -166,10 +164,8 @@ class ModelServer:
         if isinstance(step, Failure):
             return Reply([f'{{"error": {{"message": "{step.message}"}}}}'.encode()], status=f"{step.status} -")
         answer = step if isinstance(step, ScriptedAnswer) else _answer(step)
-        if not body.get("stream"):
-            return whole(answer)
-        events = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks(answer, _words)]
-        return Reply([*events, b"data: [DONE]\n\n"])
+        words: Any = _words
+        return spoken(answer, body, cut=words)
 
 
 def _answer(step: str | ScriptedCall | list[ScriptedCall]) -> ScriptedAnswer:

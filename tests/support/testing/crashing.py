@@ -10,13 +10,13 @@ from typing import Any
 import anyio
 
 from aswarm import Agent, AswarmError, tool
-from aswarm._record.log import ATTEMPT_NUMBERS
 from aswarm.conversations import Conversation, SQLiteStore
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, RequestRefused, RunNotFound
 from aswarm.testing import ScriptedCall, check_history
 from aswarm.testing.simulate import Clients, Crash, Provider, World
 from tests.support.testing.drawn import FAULTS, agent, answers, api, several
 
+ATTEMPT_NUMBERS = 1_000_000  # each attempt of a run numbers its entries from the next multiple
 PATIENCE = 600.0  # seconds of a universe, after which a client that still waits is a failure
 
 

@@ -14,19 +14,7 @@ from typing import Any, TypedDict
 import anyio
 from pydantic import BaseModel
 
-from aswarm import (
-    Agent,
-    Answer,
-    AswarmError,
-    Budget,
-    Deny,
-    OpenCall,
-    Output,
-    Response,
-    Result,
-    Usage,
-    agent_tool,
-)
+from aswarm import Agent, Answer, AswarmError, Budget, Deny, OpenCall, Output, Response, Result, Usage, agent_tool
 from aswarm.code import code_tool
 from aswarm.middleware import Handlers, Middleware, hedge, retry
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedCall

@@ -11,8 +11,7 @@ from typing import Any
 import anyio
 import httpx
 
-from aswarm._record.entries import Entry
-from aswarm.runs import LocalRuns
+from aswarm.runs import Entry, LocalRuns
 from aswarm.serve import Service
 from aswarm.testing.simulate import Crash, Provider, World
 from tests.support.testing.crashing import PATIENCE, check_stored

@@ -45,7 +45,7 @@ from aswarm.durable import DurableRuns
 from aswarm.mcp import MCPServer, serve_agents
 from aswarm.middleware import retry
 from aswarm.otel import otel
-from aswarm.runs import Limits, LocalRuns, _logged_runs
+from aswarm.runs import Limits, LocalRuns
 from aswarm.serve import Service
 from tests.support.conversations.stores import emptied_database, empty_schema
 from tests.support.providers import loopback
@@ -83,7 +83,7 @@ class Soak:
         self.spans = InMemorySpanExporter()
         self.metrics = InMemoryMetricReader()
         self.sources: dict[str, Callable[[], dict[str, float]]] = {
-            "chats in PostgreSQL": partial(soak_measures.postgres, "conversations", self.chats_url),
+            "chats in PostgreSQL": partial(soak_measures.postgres, "conversations", self.chats_url)
         }
         self.sources["durable runs"] = (
             partial(soak_measures.postgres, "durable runs", self.durable_url)
@@ -242,8 +242,6 @@ class _Counting(logging.Handler):
 
 async def _main(options: argparse.Namespace, folder: Path, server: str) -> int:
     day = Day(options.minutes, random.Random(options.seed))
-    if day.hour < _logged_runs._FORGET_EVERY:
-        _logged_runs._FORGET_EVERY = day.hour  # a short soak also purges each hour
     (folder / "journals").mkdir()
     soak = Soak(options, day, folder, server)
     logging.getLogger().addHandler(_Counting(soak))

@@ -8,18 +8,13 @@ import sqlite3
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from aswarm._run import execution
-from aswarm._runtime import backend
-from aswarm._tools import filled
-from aswarm._tools import tool as tools
-from aswarm.conversations import _queue
 from tests.support.testing.soak_verdict import Allowance
 
 MB = 1024 * 1024
@@ -67,28 +62,29 @@ def _status(key: str) -> float:
 
 
 def registries() -> dict[str, float]:
-    """Return the number of entries in each registry of a module of aswarm."""
-    found: dict[str, Any] = {
-        "queues of conversations": _queue._queues,
-        "schemas of functions": tools._schemas,
-        "parameters that are filled": filled._known,
-        "limiters": execution._loops,
-        "background tasks": backend._tasks,
-    }
-    return {f"entries: {name}": len(entries) for name, entries in found.items()}
+    """Return the number of entries of each container that a module of aswarm has."""
+    modules = [(name, vars(module)) for name, module in sys.modules.items() if f"{name}.".startswith("aswarm.")]
+    return {f"entries: {name}.{each}": len(found) for name, own in modules for each, found in _containers(own).items()}
 
 
-def registries_of_runs(name: str, runs: Any) -> dict[str, float]:
-    """Return the number of entries in each registry of `LocalRuns` or `DurableRuns`."""
-    found = {
-        "active runs": runs._live,
-        "starts": runs._starts,
-        "waiting messages": runs._waiting,
-        "readers of other processes": runs._readers._foreign,
+def registries_of_runs(name: str, runs: object) -> dict[str, float]:
+    """Return the number of entries in each container of `LocalRuns` or `DurableRuns`, and of their parts."""
+    parts = {type(each).__name__: each for each in (runs, *vars(runs).values()) if hasattr(each, "__dict__")}
+    own = {
+        f"{kind}.{each}": len(kept) for kind, part in parts.items() for each, kept in _containers(vars(part)).items()
     }
-    if hasattr(runs, "_ends"):
-        found |= {"waits": runs._ends._waits, "tasks": runs._engine._tasks, "executions": runs._engine._running}
-    return {f"entries: {name}, {each}": len(entries) for each, entries in found.items()}
+    return {f"entries: {name}, {each}": number for each, number in own.items()}
+
+
+def _containers(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that may grow: dicts, sets, lists and weak mappings, except constants."""
+    return {
+        name: value
+        for name, value in names.items()
+        if not name.startswith("__")
+        and not name.isupper()
+        and isinstance(value, MutableMapping | MutableSet | MutableSequence)
+    }
 
 
 def files(folder: Path) -> dict[str, float]:

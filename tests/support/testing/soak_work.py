@@ -14,8 +14,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from aswarm import Agent, Answer, AsyncSwarm, OpenCall, Response, RunError, Swarm
 from aswarm.batch import Item
-from aswarm.conversations import Conflict, Conversation
-from aswarm.conversations._base import SQLStore
+from aswarm.conversations import Conflict, Conversation, PostgresStore, SQLiteStore
 from aswarm.durable import DurableRuns
 from aswarm.mcp import MCPServer
 from aswarm.runs import RequestRefused
@@ -35,7 +34,7 @@ class Chats:
         self,
         day: Day,
         label: str,
-        store: SQLStore,
+        store: SQLiteStore | PostgresStore,
         swarm: AsyncSwarm,
         agents: list[Agent],
         note: Callable[[Response], None],

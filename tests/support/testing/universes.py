@@ -26,13 +26,7 @@ from aswarm import Agent, Answer, Deny, OpenCall, RateLimits, tool
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.runs import LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedCall, check_history
-from aswarm.testing.simulate import (
-    DEFAULT_INVARIANTS,
-    Provider,
-    Simulation,
-    SimulationError,
-    World,
-)
+from aswarm.testing.simulate import DEFAULT_INVARIANTS, Provider, Simulation, SimulationError, World
 from tests.support.testing.crashing import CRASHING
 from tests.support.testing.drawn import agent, budget, provider, several
 from tests.support.testing.featured import FEATURED
