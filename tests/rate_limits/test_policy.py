@@ -1,4 +1,4 @@
-"""What may be a limit, and when the next request may go: on numbers alone, against slow models of the rules."""
+"""The limits of a minute, the queue of requests, and the adaptive concurrency, without a clock or a network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import ConfigurationError, RateLimits
-from aswarm._rate_limits.policy import Admission, RatePolicy, Rejections
+from aswarm._rate_limits.adaptive import AdaptiveLimit
+from aswarm._rate_limits.policy import Admission, RatePolicy
+from aswarm._rate_limits.rate_limiter import WaitQueue
 
 MINUTE = 60.0
 LIMITS = st.builds(
@@ -77,17 +79,6 @@ def test_a_request_goes_at_the_first_moment_that_the_limits_allow(
         now = go_when_allowed(policy, tokens, now).at
         assert now == pytest.approx(expected, abs=1e-5)
         gone.append((now, tokens))
-
-
-@given(st.integers(1, 5), REQUESTS)
-def test_no_minute_has_more_requests_than_the_limit(most: int, requests: list[tuple[float, int]]) -> None:
-    """Whatever window of a minute is looked at."""
-    policy, now, gone = policy_of(most), 0.0, []
-    for gap, _ in requests:
-        now = go_when_allowed(policy, 0, now + gap).at
-        gone.append(now)
-    for later, at in zip(gone[most:], gone, strict=False):
-        assert later - at >= MINUTE - 1e-5
 
 
 @given(st.integers(1, 2000), st.lists(st.floats(0, 0.5), max_size=150), st.sampled_from([1, 10, 60]))
@@ -159,263 +150,118 @@ def test_the_tokens_that_were_used_replace_the_estimate() -> None:
     assert policy.wait(50, 60.0) == 0
 
 
-def test_a_rejected_request_counts_as_a_request_but_not_its_tokens() -> None:
-    """Providers count requests that they reject; no model has run for them."""
-    policy = policy_of(1, 100)
-    admission = policy.admit(100, 0.0)
-    policy.correct(admission, 0)
-    policy.rejected(admission, 1.0, 5.0, Rejections())
-    assert policy.wait(100, 6.0) == 54
+# --- the queue of one event loop ---
 
 
-def test_a_pause_is_for_all_requests_and_as_long_as_the_server_asked() -> None:
-    """No request goes before it is over, and a later, shorter one does not shorten it."""
-    policy = policy_of()
-    first, second, third = (policy.admit(0, 0.0) for _ in range(3))
-    assert policy.rejected(first, 1.0, 20.0, Rejections()) == 20
-    assert policy.rejected(second, 2.0, 5.0, Rejections()) is None, "it was in flight already: no new pause"
-    assert policy.wait(0, 2.0) == 19
-    assert policy.rejected(third, 3.0, 30.0, Rejections()) is None
-    assert policy.wait(0, 3.0) == 30
-    assert policy.wait(0, 33.0) == 0
+@pytest.mark.anyio
+async def test_the_lower_number_is_first_and_of_equal_numbers_the_one_that_came_first() -> None:
+    """A request that yields has the number of the last request that goes before it, and is behind it."""
+    queue = WaitQueue()
+    second, first = queue.join(7), queue.join(3)
+    behind = queue.join(queue.number_behind(2))
+    assert (behind.number, queue.is_first(first)) == (7, True)
+    queue.remove(first)
+    assert queue.is_first(second)
 
 
-def test_rejections_of_requests_that_were_in_flight_together_are_one_pause() -> None:
-    """They do not lengthen the pause, and the next pause is the second one."""
-    policy = policy_of()
-    together = [policy.admit(0, 0.0) for _ in range(3)]
-    pauses = [policy.rejected(admission, 0.0, None, Rejections()) for admission in together]
-    assert pauses == [1, None, None]
-    assert policy.wait(0, 0.0) == 1
-    assert policy.rejected(policy.admit(0, 1.0), 1.0, None, Rejections()) == 2
+@pytest.mark.anyio
+@pytest.mark.parametrize("leaving", [0, 1])
+async def test_a_request_that_leaves_takes_no_other_with_it(leaving: int) -> None:
+    """This holds for equal numbers too: the other request is first then, and is woken."""
+    queue = WaitQueue()
+    waiting = [queue.join(7), queue.join(7)]
+    gone = waiting.pop(leaving)
+    assert queue.remove(gone)
+    assert queue.is_first(waiting[0])
+    assert waiting[0].wake.is_set()
+    assert not queue.remove(waiting[0])
 
 
-def test_a_wait_that_no_clock_can_measure_is_over() -> None:
-    """A request that comes to the end of a pause goes, even if its clock is a little early."""
-    policy = policy_of()
-    policy.rejected(policy.admit(0, 0.0), 0.0, 10.0, Rejections())
-    assert policy.wait(0, 10 - 1e-7) == 0
+# --- the adaptive limit ---
 
 
-@pytest.mark.parametrize("unsaid", [None, 0.0, 1e9])
-def test_pauses_of_unknown_length_double(unsaid: float | None) -> None:
-    """1, 2, 4... seconds up to a minute, less up to a quarter by chance; an answer in between starts again from 1."""
-    policy, now, pauses = policy_of(jitter=1.0), 0.0, []
-    for _ in range(9):
-        admission = go_when_allowed(policy, 0, now)
-        now = admission.at
-        pauses.append(policy.rejected(admission, now, unsaid, Rejections()))
-    assert pauses == [0.75 * seconds for seconds in (1, 2, 4, 8, 16, 32, 60, 60, 60)]
-    old = go_when_allowed(policy, 0, now)
-    now = old.at
-    assert policy.rejected(policy.admit(0, now), now, unsaid, Rejections()) == 45
-    policy.answered(old)  # it went before the pause, and says nothing about the time after it
-    newer = go_when_allowed(policy, 0, now)
-    assert policy.rejected(newer, newer.at, unsaid, Rejections()) == 45
-    now = newer.at
-    policy.answered(go_when_allowed(policy, 0, now))
-    assert policy.rejected(go_when_allowed(policy, 0, now + 60), now + 60, unsaid, Rejections()) == 0.75
+def test_the_adaptive_limit_doubles_until_the_first_pause() -> None:
+    """It grows by one for each answer, as far as the ceiling."""
+    limit = AdaptiveLimit(2, 9)
+    for _ in range(5):
+        limit.answered()
+    assert limit.limit == 7
+    for _ in range(5):
+        limit.answered()
+    assert limit.limit == 9
 
 
-def test_a_short_retry_after_is_believed_at_first() -> None:
-    """A server may ask for less than the first pause of unknown length."""
-    policy = policy_of()
-    assert policy.rejected(policy.admit(0, 0.0), 0.0, 0.1, Rejections()) == 0.1
+def test_the_adaptive_limit_halves_at_a_pause_and_then_adds_one_for_each_round() -> None:
+    """Additive increase, multiplicative decrease."""
+    limit, seen = AdaptiveLimit(16), []
+    limit.paused()
+    for _ in range(3):
+        seen.append(limit.limit)
+        for _ in range(limit.limit + 1):
+            limit.answered()
+    assert seen == [8, 9, 10]
 
 
-def test_a_retry_after_that_did_not_help_is_believed_less_and_less() -> None:
-    """Rejected again right after the wait that the server asked for: from then on at least 1, 2, 4... seconds."""
-    policy, now, pauses = policy_of(), 0.0, []
-    for _ in range(4):
-        admission = go_when_allowed(policy, 0, now)
-        now = admission.at
-        pauses.append(policy.rejected(admission, now, 1.5, Rejections()))
-    assert pauses == [1.5, 1.5, 2, 4]
+def test_the_adaptive_limit_comes_back_when_a_pause_ends_early() -> None:
+    """As high as before the pause, or as it has grown since; and it grows as fast. Nothing is restored after an overload."""
+    limit, said = AdaptiveLimit(16), list[int]()
+    limit.watch(lambda: limit.limit, lambda: said.append(limit.limit))
+    limit.resumed()
+    assert said == []
+    limit.paused()
+    limit.resumed()
+    limit.answered()
+    assert said == [16, 17]
+    limit.paused()
+    limit.overloaded()
+    for _ in range(20):
+        limit.overloaded()
+    before = limit.limit
+    limit.resumed()
+    assert limit.limit == before < 8
 
 
-def test_after_a_pause_one_goes_first_and_every_answer_lets_one_more_go() -> None:
-    """1, 2, 4 at once: slow start, so that a server that is still busy has little to reject."""
-    policy = policy_of()
-    sent = [policy.admit(0, 0.0) for _ in range(40)]
-    policy.rejected(sent[0], 0.5, 10.0, Rejections())
-    for expected in (1, 2, 4, 8, 16):
-        together = []
-        while policy.wait(0, 10.5) == 0:
-            together.append(policy.admit(0, 10.5))
-        assert len(together) == expected
-        for admission in together:
-            policy.answered(admission)
+def test_the_adaptive_limit_falls_by_a_quarter_at_overload_once_for_a_round() -> None:
+    """Requests in flight at the cut say nothing about the new limit; after that it grows slowly."""
+    limit, seen = AdaptiveLimit(16), []
+    for _ in range(33):
+        limit.overloaded()
+        seen.append(limit.limit)
+    assert seen == [12] * 16 + [9] * 12 + [6] * 5
+    for _ in range(7):
+        limit.answered()
+    assert limit.limit == 7
+    limit.overloaded()
+    assert limit.limit == 5
 
 
-def test_from_half_of_what_was_too_many_it_grows_slowly_for_a_minute() -> None:
-    """When eight after a pause were too many: 1, 2, 4, then one more for each round; after a minute twice as many."""
-    policy = policy_of()
-    policy.rejected(policy.admit(0, 1000.0), 1000.0, 1.0, Rejections())
-    assert _rounds(policy, 1001.0, 3) == [1, 2, 4]
-    rejected = [policy.admit(0, 1001.0) for _ in range(8)]
-    policy.rejected(rejected[3], 1001.0, 1.0, Rejections())
-    assert _rounds(policy, 1002.0, 7) == [1, 2, 4, 4, 5, 6, 7]
-    assert _rounds(policy, 1062.0, 3) == [8, 16, 32]
+def test_the_adaptive_limit_grows_only_while_half_of_it_is_used() -> None:
+    """It says so each time that one more run may begin."""
+    limit, said = AdaptiveLimit(10, 30), []
+    running = 10
+    limit.watch(lambda: running, lambda: said.append(limit.limit))
+    for _ in range(50):
+        limit.answered()
+    assert limit.limit == 21
+    assert said == list(range(11, 22))
+    limit.paused()
+    running = 4
+    for _ in range(50):
+        limit.answered()
+    assert limit.limit == 10
+    running = 0
+    limit.overloaded()
+    limit.overloaded()
+    assert limit.limit == 5, "a round without requests is over"
 
 
-def test_a_rejection_of_the_first_request_after_a_pause_says_nothing_about_how_many_may_go() -> None:
-    """The server was busy for longer than it had said; after that as many go as after the first pause."""
-    policy = policy_of()
-    for now in (0.0, 1.0):
-        policy.rejected(policy.admit(0, now), now, 1.0, Rejections())
-    assert _rounds(policy, 10.0, 3) == [1, 2, 4]
-
-
-def test_if_two_at_once_were_too_many_it_grows_slowly_from_the_start() -> None:
-    """Half of two is one: from there one more for each round, or for two of them."""
-    policy = policy_of()
-    policy.rejected(policy.admit(0, 0.0), 0.0, 1.0, Rejections())
-    policy.answered(policy.admit(0, 1.0))
-    policy.rejected([policy.admit(0, 1.0), policy.admit(0, 1.0)][0], 1.0, 1.0, Rejections())
-    assert _rounds(policy, 10.0, 5) == [1, 2, 2, 3, 4]
-
-
-def _rounds(policy: RatePolicy, now: float, count: int) -> list[int]:
-    """How many go together, when all of each round are answered."""
-    rounds = []
-    for _ in range(count):
-        together = []
-        while policy.wait(0, now) == 0:
-            together.append(policy.admit(0, now))
-        rounds.append(len(together))
-        for admission in together:
-            policy.answered(admission)
-    return rounds
-
-
-def test_a_request_that_is_not_rejected_within_two_seconds_counts_as_accepted() -> None:
-    """Answers take long, rejections do not: no request waits for a whole answer, or for one that never comes."""
-    policy = policy_of()
-    policy.rejected(policy.admit(0, 0.0), 0.0, 10.0, Rejections())
-    slow = policy.admit(0, 10.0)
-    assert policy.wait(0, 10.5) == 1.5
-    assert policy.wait(0, 12.0) == 0
-    policy.answered(slow)
-
-
-def test_a_request_that_ends_without_a_result_makes_room_for_one_other() -> None:
-    """A cancelled request says nothing about limits."""
-    policy = policy_of()
-    policy.rejected(policy.admit(0, 0.0), 0.0, 10.0, Rejections())
-    policy.finished(policy.admit(0, 10.0))
-    policy.admit(0, 10.0)
-    assert policy.wait(0, 10.0) > 0
-
-
-def reject_again(
-    policy: RatePolicy, past: Rejections, now: float, asked: float | None = None
-) -> tuple[float | None, float]:
-    """Send it, and reject it at once: how long all wait, and how long it waits itself."""
-    admission = go_when_allowed(policy, 0, now)
-    return policy.rejected(admission, admission.at, asked, past), past.wait
-
-
-def test_a_request_that_is_rejected_while_others_are_accepted_waits_alone() -> None:
-    """The first two times all requests pause; then only this one waits, and after four such rejections it fails."""
-    policy, past = policy_of(), Rejections()
-    assert reject_again(policy, past, 0.0) == (1, 0)
-    assert reject_again(policy, past, 1.0) == (2, 0)
-    policy.answered(go_when_allowed(policy, 0, 3.0))
-    assert reject_again(policy, past, 10.0) == (None, 2)
-    assert policy.wait(0, 10.0) == 0, "no other request waits"
-    assert reject_again(policy, past, 20.0, 7.0) == (None, 7)
-    assert reject_again(policy, past, 30.0) == (None, 8)
-    assert not past.are_enough
-    assert reject_again(policy, past, 40.0) == (None, 16)
-    assert past.are_enough
-
-
-def test_a_request_that_is_rejected_as_others_are_has_ten_chances() -> None:
-    """A busy provider rejects the same request more than once: then all wait, as for any other."""
-    policy, past, now = policy_of(), Rejections(), 0.0
-    for times in range(1, 11):
-        assert not past.are_enough
-        reject_again(policy, past, now, 10.0)
-        assert past.times == times
-        for _ in range(2):
-            reject_again(policy, Rejections(), now + 10, 10.0)
-        policy.answered(go_when_allowed(policy, 0, now + 40))
-        now += 50
-    assert past.are_enough
-    assert past.alone == 0
-
-
-def test_a_request_that_is_rejected_with_one_other_waits_with_all() -> None:
-    """Since its last rejection another request was rejected and none accepted: the provider is busy."""
-    policy, past = policy_of(), Rejections()
-    for now in (0.0, 10.0):
-        reject_again(policy, past, now)
-    reject_again(policy, Rejections(), 20.0)
-    assert reject_again(policy, past, 30.0) == (8, 0)
-
-
-@pytest.mark.parametrize(
-    ("counts", "verdicts"),
-    [
-        ([(0, 0), (5, 0)], [False, False]),  # until then it went first
-        ([(2, 0), (2, 0), (2, 0)], [False, False, False]),  # no other request went
-        ([(0, 0), (0, 0), (1, 0), (1, 0), (1, 0)], [False, False, True, True, True]),  # what was known stays true
-        ([(0, 0), (0, 0), (1, 1)], [False, False, False]),  # as many rejected as accepted
-        ([(0, 0), (0, 0), (2, 1), (2, 1)], [False, False, True, False]),  # more accepted than rejected
-    ],
-)
-def test_when_a_rejection_is_about_one_request_alone(counts: list[tuple[int, int]], verdicts: list[bool]) -> None:
-    """From the third one on: if other requests were accepted since the last one, and fewer or none rejected."""
-    past = Rejections()
-    assert [past.add(accepted, rejected) for accepted, rejected in counts] == verdicts
-
-
-def test_a_few_rejections_of_others_do_not_pause_all_requests() -> None:
-    """If more are accepted than rejected it waits alone; but that is no reason to give up early."""
-    policy, past = policy_of(), Rejections()
-    for now in (0.0, 10.0):
-        reject_again(policy, past, now)
-    reject_again(policy, Rejections(), 20.0)
-    for now in (30.0, 31.0):
-        policy.answered(go_when_allowed(policy, 0, now))
-    assert reject_again(policy, past, 40.0) == (None, 2)
-    assert past.alone == 0
-
-
-def test_a_slow_rejection_does_not_count_as_accepted() -> None:
-    """After two seconds it had counted as accepted; the rejection corrects this."""
-    policy, past, now = policy_of(), Rejections(), 0.0
-    for seconds in (1, 2, 4):
-        admission = go_when_allowed(policy, 0, now)
-        now = admission.at + 3
-        assert policy.wait(0, now) == 0
-        assert policy.rejected(admission, now, None, past) == seconds
-    assert past.alone == 0
-
-
-@given(st.data(), LIMITS)
-def test_whatever_happens_no_pause_is_broken_and_every_request_goes_in_the_end(data: Any, limits: RateLimits) -> None:
-    """No request goes before the end of a pause that all requests wait for, and waiting always helps."""
-    policy, now, paused_until = RatePolicy(limits, MINUTE, lambda: 0.5), 0.0, 0.0
-    open_admissions: list[Admission] = []
-    for _ in range(data.draw(st.integers(0, 40))):
-        now += data.draw(st.floats(0, 3))
-        event = data.draw(st.sampled_from(["go", "answer", "reject", "end"]))
-        if event == "go" or not open_admissions:
-            admission = go_when_allowed(policy, data.draw(st.integers(1, 120)), now)
-            assert admission.at >= paused_until - 1e-5
-            now = admission.at
-            open_admissions.append(admission)
-            continue
-        admission = open_admissions.pop(data.draw(st.integers(0, len(open_admissions) - 1)))
-        if event == "reject":
-            seconds = data.draw(st.none() | st.floats(0, 30))
-            past = Rejections()
-            policy.rejected(admission, now, seconds, past)
-            if not past.wait:  # otherwise only this request waits
-                paused_until = max(paused_until, now + (seconds or 0))
-        elif event == "end":
-            policy.finished(admission)
-        elif policy.answered(admission):
-            paused_until = 0.0
-    go_when_allowed(policy, 1, now)
+@given(st.integers(1, 50), st.integers(1, 50), st.lists(st.booleans(), max_size=60))
+def test_the_adaptive_limit_stays_between_one_and_its_ceiling(start: int, ceiling: int, news: list[bool]) -> None:
+    """Whatever happens, at least one run may be open, and never more than the ceiling."""
+    limit = AdaptiveLimit(start, ceiling)
+    for is_good in news:
+        if is_good:
+            limit.answered()
+        else:
+            limit.paused()
+        assert 1 <= limit.limit <= ceiling

@@ -12,9 +12,8 @@ import pytest
 import trio
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, TextDelta, TurnStarted
-from aswarm._rate_limits.policy import MINUTE
 from aswarm.testing import ScriptedAnswer, call
-from tests.support.rate_limits.timed_models import FACES, TimedModel, busy, client_of, limited, run_all
+from tests.support.rate_limits.timed_models import FACES, MINUTE, TimedModel, busy, client_of, limited, run_all
 from tests.support.runtime.virtual_time import in_virtual_time
 
 

@@ -12,18 +12,16 @@ import httpx
 import pytest
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits, StreamInterrupted
-from aswarm._rate_limits.policy import MINUTE
 from aswarm.middleware import Handlers, retry
 from aswarm.testing import Failure, RawAnswer, Request, ScriptedAnswer
-from tests.support.rate_limits.timed_models import TimedModel, busy, client_of, limited, run_all
+from tests.support.rate_limits.timed_models import MINUTE, TimedModel, busy, client_of, limited, run_all
 from tests.support.runtime.virtual_time import in_virtual_time
 
 
 @in_virtual_time
 async def test_a_rejection_pauses_all_runs_and_none_of_them_notices() -> None:
     """Nothing is sent before the time that the provider gave; then the rejected request goes first, alone."""
-    model = TimedModel()
-    model._function = lambda _: busy(30) if anyio.current_time() < 20 else ScriptedAnswer("Hi", delay=0.5)
+    model = TimedModel(lambda _: busy(30) if anyio.current_time() < 20 else ScriptedAnswer("Hi", delay=0.5))
     async with anyio.create_task_group() as group:
         swarm = limited(model, max_retries=5)
         group.start_soon(swarm.run, Agent(), "rejected")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,6 @@ import openai
 import pytest
 
 from aswarm import Agent, AsyncSwarm, RateLimits
-from aswarm._rate_limits.rate_limiter import RateLimiter
 from aswarm.testing import Failure, Request, ScriptedAnswer, Step
 from tests.support.providers.loopback import Reply, serve, sse, whole
 from tests.support.rate_limits.timed_models import TimedModel, limited, run_all
@@ -63,19 +63,20 @@ def _client(base_url: str) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(api_key="k", base_url=base_url, max_retries=3)
 
 
-async def test_after_the_first_429_nothing_arrives_before_the_time_that_the_server_gave() -> None:
+async def test_after_the_first_429_nothing_arrives_before_the_time_that_the_server_gave(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The rejected request waits, and so do all others; then all are answered, each once."""
+    caplog.set_level(logging.INFO, "aswarm")
     quota = Quota(3)
     async with serve(quota.reply) as server, _client(server.base_url) as client:
-        swarm = AsyncSwarm(client)
-        swarm._rate_limiter = RateLimiter(RateLimits(), minute=1.0)
+        swarm = AsyncSwarm(client, rate_limits=RateLimits())
         with anyio.fail_after(120):
             async with anyio.create_task_group() as group:
                 for _ in range(3):
                     await swarm.run(Agent(), "allowed")
                 group.start_soon(swarm.run, Agent(), "rejected")
-                queues = swarm._rate_limiter._queues
-                while not any(queue._waiters for queue in queues.values()):  # until the client has read the 429
+                while "all runs of this swarm pause" not in caplog.text:
                     await anyio.sleep(0.001)
                 assert await run_all(swarm, 5) == ["Hi"] * 5
     assert len(quota.accepted) == 9

@@ -8,11 +8,8 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, RateLimits
-from aswarm._rate_limits.policy import Admission, RatePolicy, Rejections
 from aswarm.testing import ScriptedAnswer
 from tests.support.rate_limits.timed_models import TimedModel, busy, client_of
 from tests.support.runtime.virtual_time import in_virtual_time
@@ -144,95 +141,3 @@ async def test_a_quota_that_is_used_up_pauses_all_requests() -> None:
     assert await all_items(swarm, 500, 20, "batch") == ["Hi"] * 500
     assert anyio.current_time() - starts[0] < 55
     assert rejected <= len(starts) * (20 + 10)
-
-
-# --- on numbers alone ---
-
-
-def policy_after(accepted: int) -> RatePolicy:
-    policy = RatePolicy(RateLimits(), 60.0, lambda: 0)
-    for _ in range(accepted):
-        policy.answered(policy.admit(0, 0.0))
-    return policy
-
-
-@given(st.integers(0, 200), st.integers(1, 30))
-def test_eight_accepted_requests_pay_for_one_rejection(accepted: int, rejections: int) -> None:
-    """At most ten rejections are paid in advance, and the next rejection pauses all requests."""
-    policy = policy_after(accepted)
-    sent = [policy.admit(0, 1.0) for _ in range(rejections)]
-    pauses = [policy.rejected(each, 1.0, 5.0, Rejections()) for each in sent]
-    paid = min(10, accepted // 8)
-    assert pauses[:paid] == [None] * min(paid, rejections)
-    assert pauses[paid:] == [5.0, *[None] * (rejections - paid - 1)][: max(0, rejections - paid)]
-    assert policy.wait(0, 1.0) == (5.0 if rejections > paid else 0)
-
-
-def test_a_rejection_that_is_paid_lets_its_own_request_wait() -> None:
-    """For its Retry-After; without it, for 1, 2, 4... seconds."""
-    policy, past = policy_after(80), Rejections()
-    assert policy.rejected(policy.admit(0, 0.0), 0.0, 3.0, past) is None
-    assert (past.wait, past.own_wait(0.0), past.own_wait(3.0)) == (3.0, 3.0, 0.0)
-    past = Rejections()
-    waits = []
-    for _ in range(2):
-        assert policy.rejected(policy.admit(0, 0.0), 0.0, None, past) is None
-        waits.append(past.wait)
-    assert waits == [1.0, 2.0]
-
-
-@pytest.mark.parametrize(("answers", "is_over"), [([0], False), ([3, 4], True), ([0, 3], False), ([4], False)])
-def test_a_pause_ends_when_two_later_requests_are_answered(answers: list[int], is_over: bool) -> None:
-    """An answer to a request that was sent before the rejected request is no evidence."""
-    policy = policy_after(0)
-    sent = [policy.admit(0, 0.0) for _ in range(5)]
-    assert policy.rejected(sent[2], 0.1, 10.0, Rejections()) == 10
-    for number in answers:
-        policy.answered(sent[number])
-    assert policy.wait(0, 0.2) == (0 if is_over else pytest.approx(9.9))
-    if is_over:
-        together = [policy.admit(0, 0.2) for _ in range(50) if policy.wait(0, 0.2) == 0]
-        assert len(together) == 50, "no slow start after a pause that was wrong"
-
-
-def test_a_late_rejection_of_an_old_request_stops_no_other_request() -> None:
-    """It was sent before a pause, and is rejected long after it, while the requests after the pause succeed."""
-    policy = policy_after(0)
-    old, cause = policy.admit(0, 0.0), policy.admit(0, 0.0)
-    assert policy.rejected(cause, 0.1, 1.0, Rejections()) == 1
-    for _ in range(8):
-        policy.answered(policy.admit(0, 2.0))
-    past = Rejections()
-    assert policy.rejected(old, 3.0, 30.0, past) is None
-    assert (past.wait, past.own_wait(3.0), policy.wait(0, 3.0)) == (30.0, 30.0, 0.0)
-
-
-@settings(max_examples=200)
-@given(st.data(), st.floats(0, 1))
-def test_for_any_share_of_rejections_each_request_goes_in_the_end(data: Any, share: float) -> None:
-    """No request goes during a pause, unless two later requests were answered; and a pause has always an end."""
-    policy, now, paused_until = RatePolicy(RateLimits(), 60.0, lambda: 0.5), 0.0, 0.0
-    sent: list[Admission] = []
-    answered = 0
-    for _ in range(data.draw(st.integers(0, 60))):
-        now += data.draw(st.floats(0, 0.5))
-        if policy.wait(0, now) == 0:
-            assert now >= paused_until - 1e-5 or answered >= 2
-            sent.append(policy.admit(0, now))
-        elif not sent:
-            now += policy.wait(0, now)
-        if sent and data.draw(st.booleans()):
-            each = sent.pop(data.draw(st.integers(0, len(sent) - 1)))
-            if data.draw(st.floats(0, 1)) < share:
-                seconds = policy.rejected(each, now, 1.0, Rejections())
-                if seconds is not None:
-                    paused_until, answered = now + seconds, 0
-            else:
-                policy.answered(each)
-                answered += 1
-            policy.finished(each)
-    for _ in range(100):
-        now += (wait := policy.wait(0, now))
-        if not wait:
-            return
-    raise AssertionError("no request may ever go")

@@ -12,6 +12,9 @@ from aswarm import Agent, AsyncSwarm, RateLimits
 from aswarm.testing import Failure, Request, ScriptedModel, Step
 from tests.support.run.ways_to_run import FACES, consume
 
+# Seconds of the window in which a limit applies: a minute, and a second for the way to the server.
+MINUTE = 61.0
+
 
 class TimedModel(ScriptedModel):
     """A scripted model that records the time and the last message of each request."""

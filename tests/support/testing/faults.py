@@ -484,7 +484,7 @@ FAULTS = (
         "if (is_news or now >= self._paused_until) and self._paid >= 1:",
         "if False:",
         tests=(
-            "tests/rate_limits/test_sporadic_rejections.py::test_a_rejection_that_is_paid_lets_its_own_request_wait",
+            "tests/rate_limits/test_pauses.py::test_a_rejection_that_is_paid_lets_its_own_request_wait",
         ),
     ),
     fault(
