@@ -1,11 +1,10 @@
-"""Calls inside code: when they start, which run together, what the code gets, and how it ends."""
+"""Calls inside code: their starts, the calls that run together, the values for the code, and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -19,18 +18,20 @@ from aswarm import (
     Result,
     RunError,
     RunFinished,
+    Swarm,
     ToolCallFinished,
     ToolCallStarted,
     ToolError,
     ToolFailure,
     ToolProgress,
+    agent_tool,
     current_call,
     tool,
 )
 from aswarm.code import code_tool
 from aswarm.guards import Block, Blocked, guard_tool
 from aswarm.testing import ScriptedModel, call, check_history
-from tests.support.code.coded import agent_of, result_of, run_code, swarm_of, told
+from tests.support.code.coded import agent_of, result_in, result_of, run_code, swarm_of
 
 pytestmark = pytest.mark.anyio
 
@@ -67,18 +68,15 @@ def desk() -> Desk:
     return Desk()
 
 
-# --- the start of a call ----------------------------------------------------------------------------------------------
-
-
 async def test_a_call_starts_when_the_code_awaits_it(desk: Desk) -> None:
-    """Not when it is made: `second` is made first."""
+    """A call that is made first and awaited second starts second."""
     code = "second = look(2)\nfirst = await look(1)\n[first, await second]"
     assert await result_of(code, desk.look) == "[10, 20]"
     assert desk.notes == ["look 1", "look 2"]
 
 
 async def test_a_call_that_is_never_awaited_is_a_type_error_and_never_starts(desk: Desk) -> None:
-    """The check names the line; without the check, nothing runs either."""
+    """The type check names the line; without the check, nothing runs either."""
     assert "code.py:2:1: warning[unused-awaitable]" in await result_of("1\nlook(1)\n3", desk.look)
     assert await result_of("look(1)\n3", desk.look, type_check=False) == "3"
     assert desk.notes == []
@@ -92,7 +90,7 @@ async def test_the_calls_of_a_gather_run_together(desk: Desk) -> None:
 
 
 async def test_calls_that_are_not_safe_together_run_in_order(desk: Desk) -> None:
-    """As in a turn: plain functions, and every call of a swarm with `concurrent_tools=False`."""
+    """Plain functions, and all calls with `concurrent_tools=False`, run in order, as in a turn."""
     code = "await asyncio.gather(plain(1), look(2), look(3), plain(4))"
     assert await result_of(code, desk.look, desk.plain) == "[2, 20, 30, 5]"
     assert desk.notes[0] == "plain 1"
@@ -104,13 +102,14 @@ async def test_calls_that_are_not_safe_together_run_in_order(desk: Desk) -> None
 
 
 async def test_a_limiter_counts_calls_inside_code(desk: Desk) -> None:
+    """A limiter of a tool bounds the calls inside code too."""
     limited = tool(limiter=anyio.CapacityLimiter(2))(desk.look)
     await run_code("await asyncio.gather(*[look(number) for number in range(6)])", limited)
     assert desk.most == 2
 
 
 async def test_pipelines_go_on_when_all_calls_of_the_round_have_ended(desk: Desk) -> None:
-    """So the order does not depend on the time of a call."""
+    """The order does not depend on the time of a call."""
     code = """
 async def pipeline(number):
     first = await look(number)
@@ -122,53 +121,8 @@ await asyncio.gather(*[pipeline(number) for number in (1, 2)])
     assert [sorted(desk.notes[:2]), sorted(desk.notes[2:])] == [["look 1", "look 2"], ["look 10", "look 20"]]
 
 
-# --- arguments and results --------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Order:
-    """An order."""
-
-    id: int
-    items: list[str]
-    note: str | None = None
-
-
-async def test_the_code_gets_data_where_the_hint_says_so() -> None:
-    """JSON becomes data; a function that returns a text gives the text, even if it looks like a number."""
-
-    async def order(id: int) -> Order:
-        return Order(id, ["a", "b"])
-
-    async def text() -> str:
-        return "12"
-
-    async def many() -> dict[str, list[float]]:
-        return {"a": [1.5]}
-
-    async def nothing() -> None:
-        return None
-
-    async def pair() -> tuple[int, str]:
-        return 1, "x"
-
-    async def unhinted():  # type: ignore[no-untyped-def]
-        return {"a": 1}
-
-    async def yes() -> bool:
-        return True
-
-    code = (
-        'o = await order(7)\n[o["id"], o["items"][1], o["note"], await text(), (await many())["a"][0], await nothing(), '
-        '(await pair())[1], (await unhinted())["a"], await yes()]'
-    )
-    assert json.loads(await result_of(code, order, text, many, nothing, pair, unhinted, yes)) == [
-        7, "b", None, "12", 1.5, None, "x", 1, True,
-    ]  # fmt: skip
-
-
-async def test_arguments_are_checked_as_those_of_every_call(desk: Desk) -> None:
-    """By the types before the code runs, and by pydantic when it runs."""
+async def test_arguments_are_checked_like_all_arguments(desk: Desk) -> None:
+    """The types are checked before the code runs, and pydantic checks the values."""
     assert 'Expected `int`, found `Literal["x"]`' in await result_of('await look("x")', desk.look)
     code = 'try:\n    await look("x")\nexcept RuntimeError as error:\n    text = str(error)\ntext'
     text = await result_of(code, desk.look, type_check=False)
@@ -177,6 +131,8 @@ async def test_arguments_are_checked_as_those_of_every_call(desk: Desk) -> None:
 
 
 async def test_defaults_keywords_and_positions_work() -> None:
+    """Code calls functions like Python does."""
+
     async def join(first: str, second: str = "b", third: str | None = None) -> str:
         return f"{first}{second}{third}"
 
@@ -185,16 +141,17 @@ async def test_defaults_keywords_and_positions_work() -> None:
 
 
 async def test_a_failed_call_raises_with_the_text_that_the_model_would_read(desk: Desk) -> None:
+    """The code gets a RuntimeError with the text of the failure."""
     code = "try:\n    await fails(1)\nexcept RuntimeError as error:\n    text = str(error)\ntext"
     assert await result_of(code, desk.fails) == "no 1"
 
 
 async def test_code_that_fails_names_its_line_and_the_calls_that_ran(desk: Desk) -> None:
-    """So that the model does not repeat them."""
+    """The model can see which calls it must not repeat."""
     response = await run_code(
         "await look(1)\nawait look(2)\nawait asyncio.gather(fails(3), look(4))", desk.look, desk.fails
     )
-    text = told(response)
+    text = result_in(response)
     assert text.startswith('Traceback (most recent call last):\n  File "code.py", line 3')
     assert "RuntimeError: no 3\n[calls that ran before: look (3), fails (1)]" in text
     assert "python-input" not in text
@@ -202,7 +159,7 @@ async def test_code_that_fails_names_its_line_and_the_calls_that_ran(desk: Desk)
 
 
 async def test_the_log_has_no_results_of_calls(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    """The text of failed code contains what it printed. The model gets it, and the logger does not."""
+    """The text of failed code contains its output; the model gets it, and the logger does not."""
     caplog.set_level("INFO", "aswarm")
     text = await result_of("x = await look(4242)\nprint(x)\nraise ValueError(str(x))", desk.look)
     assert text.count("42420") == 2
@@ -221,9 +178,6 @@ async def test_values_without_json_are_shown_as_text(desk: Desk) -> None:
     assert await result_of("x = []\nx.append(x)\nx", desk.look) == '["[...]"]'
     deep = await result_of("x = []\nfor _ in range(9999):\n    x = [x]\nx", desk.look)
     assert "<deeply nested>" in deep
-
-
-# --- the run around the code ------------------------------------------------------------------------------------------
 
 
 async def test_guards_see_each_call(desk: Desk) -> None:
@@ -253,7 +207,7 @@ results
 
 @pytest.mark.parametrize("before", [0, 1])
 async def test_a_guard_that_fails_blocks_the_run(before: int, desk: Desk) -> None:
-    """As outside of code: the model gets no text, and the code cannot catch it. Functions that ran leave an unknown outcome."""
+    """The code cannot catch it, and functions that ran leave an unknown outcome."""
 
     async def broken(checked: Any) -> None:
         if checked.name == "plain":
@@ -283,11 +237,11 @@ async def test_a_budget_counts_calls_inside_code(desk: Desk) -> None:
     swarm = swarm_of("[await look(number) for number in range(9)]")
     response = await swarm.run(agent_of(desk.look), "Go", budget=Budget(tool_calls=4))
     assert desk.notes == ["look 0", "look 1", "look 2"]
-    assert "not run: the budget of 4 tool calls is used up" in told(response)
+    assert "not run: the budget of 4 tool calls is used up" in result_in(response)
 
 
-async def test_context_variables_are_those_of_the_run() -> None:
-    """A function inside the code reads and writes them, and its `Result` changes them."""
+async def test_calls_share_the_context_variables_of_the_run() -> None:
+    """A function inside code reads and writes them, and its `Result` changes them."""
 
     async def add(amount: int, context_variables: dict[str, Any]) -> int:
         context_variables["sum"] = context_variables.get("sum", 0) + amount
@@ -300,12 +254,12 @@ async def test_context_variables_are_those_of_the_run() -> None:
         return Result(value="marked", context_variables={"marked": True})
 
     response = await run_code("await add(2)\nawait add(3)\n[await mark(), await read()]", add, read, mark)
-    assert told(response) == '["marked", 5]'
+    assert result_in(response) == '["marked", 5]'
     assert response.context_variables == {"sum": 5, "marked": True}
 
 
 async def test_a_handoff_ends_the_code_after_its_round(desk: Desk) -> None:
-    """The lines after it do not run. The other calls of its gather run, like the other calls of one message."""
+    """Later lines do not run; the other calls of the gather run, like the other calls of one message."""
     other = Agent(name="Other")
 
     async def hand_over() -> Agent:
@@ -325,7 +279,7 @@ await look(4)
         response = await run_code(code, desk.look, desk.plain, hand_over, swarm={"concurrent_tools": concurrent})
         assert response.agent is other
         assert response.text == "Done."
-        assert told(response) == '{"assistant": "Other"}'
+        assert result_in(response) == '{"assistant": "Other"}'
         assert desk.notes == ["look 1", "plain 2", "look 3"]
         check_history(response.messages)
 
@@ -338,7 +292,7 @@ async def test_an_agent_among_the_functions_is_a_handoff(desk: Desk) -> None:
 
 
 async def test_calls_know_themselves(desk: Desk) -> None:
-    """The id, and an idempotency key that is unique and stays the same."""
+    """Each call has an id, and an idempotency key that is unique and stays the same."""
     seen: list[tuple[str, str]] = []
 
     async def note() -> None:
@@ -350,7 +304,7 @@ async def test_calls_know_themselves(desk: Desk) -> None:
 
 
 async def test_events_of_inner_calls_come_inside_the_progress_of_the_outer_call() -> None:
-    """As those of an agent as a tool; a page shows them below the call with this id."""
+    """A page shows them below the call with this id."""
 
     async def tells() -> AsyncGenerator[Any, None]:
         yield Progress("half")
@@ -372,7 +326,7 @@ async def test_events_of_inner_calls_come_inside_the_progress_of_the_outer_call(
 
 
 async def test_clock_and_random_numbers_are_fixed(desk: Desk) -> None:
-    """Within one run of code, the clock stands still; the time zone is that of the tool."""
+    """The clock stands still within one run of code, in the time zone of the tool."""
     code = (
         "import time, datetime, random\nbefore = time.time()\nawait look(1)\n"
         "[time.time() - before, datetime.datetime.now().astimezone().tzname(), random.random() != random.random()]"
@@ -381,8 +335,7 @@ async def test_clock_and_random_numbers_are_fixed(desk: Desk) -> None:
 
 
 async def test_code_runs_inside_an_agent_inside_code(desk: Desk) -> None:
-    """No worker is reserved while calls run, so that code in code in more runs than workers never waits for itself."""
-    from aswarm import agent_tool
+    """No worker is reserved during calls, so code inside code never waits for itself."""
 
     def script(request: Any) -> Any:
         instructions, *rest = request.messages
@@ -396,12 +349,12 @@ async def test_code_runs_inside_an_agent_inside_code(desk: Desk) -> None:
     outer = Agent(name="outer", instructions="outer", functions=[code_tool(inner)])
     with anyio.fail_after(60):
         response = await AsyncSwarm(ScriptedModel(script).client()).run(outer, "Go")
-    assert json.loads(told(response)) == ["inner done"] * 8
+    assert json.loads(result_in(response)) == ["inner done"] * 8
     assert desk.notes == ["look 1"] * 8
 
 
 async def test_many_runs_of_code_at_once(desk: Desk) -> None:
-    """More than there are workers; each gets its own results."""
+    """More runs than workers each get their own results."""
     texts: dict[int, str] = {}
 
     async def one(number: int) -> None:
@@ -415,11 +368,9 @@ async def test_many_runs_of_code_at_once(desk: Desk) -> None:
 
 def test_code_runs_in_a_swarm_without_await(desk: Desk) -> None:
     """`Swarm` drives the same engine from a thread."""
-    from aswarm import Swarm
-
     model = ScriptedModel([call("run_code", code="await plain(1)"), "Done."])
     response = Swarm(model.client()).run(agent_of(desk.plain), "Go")
-    assert told(response) == "2"
+    assert result_in(response) == "2"
 
 
 def test_two_event_loops_share_the_workers(desk: Desk) -> None:

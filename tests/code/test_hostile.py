@@ -11,7 +11,7 @@ import pytest
 
 from aswarm import ConfigurationError, tool
 from aswarm.code import CodeLimits
-from tests.support.code.coded import agent_of, result_of, run_code, swarm_of, told
+from tests.support.code.coded import agent_of, result_in, result_of, resumed, run_code, swarm_of
 
 pytestmark = pytest.mark.anyio
 SMALL = CodeLimits(seconds=0.5, memory_bytes=16 * 1024 * 1024, calls=20, output_characters=500, recursion=100)
@@ -155,7 +155,7 @@ async def fails() -> int:
 async def test_hostile_code_gets_a_text_and_harms_nothing(
     corpus: list[str], type_check: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In bounded time and size; no secret comes out, no file is made, and the next code runs."""
+    """Time and size are bounded, no secret comes out, no file is made, and the next code runs."""
     marker = tmp_path / "marker"
     monkeypatch.setenv("ASWARM_SECRET", "s3cr3t")
     texts: dict[str, str] = {}
@@ -182,11 +182,8 @@ def test_the_corpus_has_more_than_sixty_snippets() -> None:
     assert len({*ESCAPES, *EXHAUSTION, *CALLS}) >= 100
 
 
-# --- limits -----------------------------------------------------------------------------------------------------------
-
-
 async def limited(code: str, *functions: Callable[..., Any], **limits: Any) -> str:
-    return told(await run_code(code, look, *functions, limits=CodeLimits(**limits)))
+    return result_in(await run_code(code, look, *functions, limits=CodeLimits(**limits)))
 
 
 async def test_each_limit_ends_the_code_with_its_reason() -> None:
@@ -199,8 +196,8 @@ async def test_each_limit_ends_the_code_with_its_reason() -> None:
     assert "x = 1" not in await limited("print('x' * 10**6)", output_characters=10)
 
 
-async def test_the_seconds_are_those_of_all_steps() -> None:
-    """Each step alone is below the limit. The time of the calls does not count."""
+async def test_the_limit_of_seconds_counts_all_steps() -> None:
+    """Each step is below the limit, and the time of the calls does not count."""
 
     async def slow() -> None:
         await anyio.sleep(0.6)
@@ -220,15 +217,13 @@ def test_a_limit_is_a_positive_number(limits: dict[str, Any]) -> None:
 
 
 async def test_a_replay_starts_the_limits_again() -> None:
-    """It executes the code from its start, so the totals are those of one execution."""
+    """A replay executes the code from its start, so the totals are those of one execution."""
     pay = tool(approve=True)(look)
     code = "for n in range(3):\n    await look(n)\n1"
     agent = agent_of(pay, limits=CodeLimits(calls=3))
-    from tests.support.code.coded import resumed
-
     response = await swarm_of(code).run(agent, "Go")
     history: list[Any] = []
     for _ in range(3):
         before, history = history, [*history, *response.messages]
         response = await resumed(agent, response, True, *before)
-    assert told(response) == "1"
+    assert result_in(response) == "1"

@@ -1,58 +1,46 @@
-"""Runs that are left while their code runs or waits for its calls: nothing is lost, and nothing goes on."""
+"""Runs that are left while their code runs or waits for its calls: no call is lost, and nothing continues."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from aswarm import Budget
-from aswarm._run.call import ToolCall
-from aswarm._run.handlers import outer_run
-from aswarm._run.outcome import ToolOutcome
+from aswarm import Budget, Response
 from aswarm.code import CodeLimits
-from aswarm.code import _sandbox as sandbox_module
-from aswarm.code._sandbox import Sandbox, Surroundings
-from aswarm.code._snippet import Snippet
-from aswarm.code._state import CodeState
-from aswarm.code._stubs import stubs_of
-from aswarm.middleware import Handlers
-from aswarm.testing import check_history, check_middleware
-from tests.support.code.coded import USER, agent_of, result_of, swarm_of, told
-from tests.support.leaving.run_scenes import nothing_left_behind, until
+from aswarm.testing import check_history
+from tests.support.code.coded import USER, agent_of, cancelled, result_in, result_of, swarm_of, unknown
+from tests.support.leaving.run_scenes import nothing_left_behind, settle
 
 pytestmark = pytest.mark.anyio
-FIXED = Surroundings("2026-01-02T03:04:05+00:00", "UTC", "seed")
 
 
-async def cancelled(code: str, *functions: Any, when: Callable[[], object]) -> Any:
+def workers() -> set[int]:
+    """Return the processes of the sandbox."""
+    found: set[int] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread or the process has finished meanwhile
+            for pid in (thread / "children").read_text().split():
+                if b"monty" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.add(int(pid))
+    return found
+
+
+async def left(code: str, *functions: Any, when: Callable[[], object]) -> Response:
     """Cancel a run when the condition is true. Return its response."""
-    swarm, agent = swarm_of(code), agent_of(*functions, limits=CodeLimits(seconds=60))
-    kept: list[Any] = []
-
-    async def run(scope: anyio.CancelScope) -> None:
-        with scope:
-            try:
-                await swarm.run(agent, "Go")
-            except BaseException as error:
-                kept.append(error.response)  # type: ignore[attr-defined]
-                raise
-
-    async with anyio.create_task_group() as group:
-        scope = anyio.CancelScope()
-        group.start_soon(run, scope)
-        await until(when)
-        scope.cancel()
-    check_history([USER, *kept[0].messages])
-    return kept[0]
+    async with nothing_left_behind():
+        response = await cancelled(swarm_of(code), agent_of(*functions, limits=CodeLimits(seconds=60)), when)
+    check_history([USER, *response.messages])
+    return response
 
 
 async def test_a_cancelled_run_stops_its_calls_and_lists_them() -> None:
@@ -64,11 +52,69 @@ async def test_a_cancelled_run_stops_its_calls_and_lists_them() -> None:
         await anyio.sleep(0 if number == 0 else 60)
         return number
 
-    async with nothing_left_behind():
-        response = await cancelled("await work(0)\nawait work(1)\nawait work(2)", work, when=lambda: len(started) == 2)
+    response = await left("await work(0)\nawait work(1)\nawait work(2)", work, when=lambda: len(started) == 2)
     assert started == [0, 1]
-    assert told(response) == "cancelled; its outcome is unknown"
-    assert [each.id for each in response.unknown_calls] == ["outer.1", "outer"]
+    assert result_in(response) == "cancelled; its outcome is unknown"
+    assert unknown(response) == ["outer.1", "outer"]
+
+
+CODE = """
+async def both(number):
+    return await work(number) + await work(10)
+
+await asyncio.gather(both(1), both(2))
+await work(3)
+"""
+
+
+@pytest.mark.parametrize("events", range(1, 24))
+async def test_code_can_be_left_at_each_event(events: int) -> None:
+    """Each call that has started has a result or an unknown outcome, and nothing continues."""
+    started: list[int] = []
+
+    async def work(number: int) -> int:
+        started.append(number)
+        await anyio.lowlevel.checkpoint()
+        return number
+
+    count = 0
+    async with nothing_left_behind(), swarm_of(CODE).stream(agent_of(work), "Go") as run:
+        async for _ in run:
+            count += 1
+            if count == events:
+                break
+    calls = len(started)
+    await settle()
+    response = run.response
+    check_history([USER, *response.messages], allow_open=True)
+    assert len(started) == calls
+    assert (response.stop, bool(response.unknown_calls)) in [
+        ("answer", False),
+        ("cancelled", False),
+        ("cancelled", True),
+    ]
+    assert not calls or response.stop == "answer" or response.unknown_calls or result_in(response) == "3"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", range(30))
+async def test_code_can_be_cancelled_at_each_step_of_the_event_loop(step: int) -> None:
+    """The run ends soon, with a valid history."""
+
+    async def work(number: int) -> int:
+        await anyio.lowlevel.checkpoint()
+        return number
+
+    steps = 0
+
+    def is_time() -> bool:
+        nonlocal steps
+        steps += 1
+        return steps > step
+
+    async with nothing_left_behind():
+        response = await cancelled(swarm_of(CODE), agent_of(work), is_time)
+    check_history([USER, *response.messages], allow_open=True)
 
 
 async def test_a_cancelled_run_kills_the_worker_of_its_step() -> None:
@@ -78,80 +124,44 @@ async def test_a_cancelled_run_kills_the_worker_of_its_step() -> None:
     async def ready() -> None:
         asked.append(time.monotonic())
 
-    async with nothing_left_behind():
-        await cancelled(
-            "await ready()\nwhile True:\n    pass", ready, when=lambda: asked and time.monotonic() > asked[0] + 0.3
-        )
+    code = "await ready()\nwhile True:\n    pass"
+    await left(code, ready, when=lambda: asked and time.monotonic() > asked[0] + 0.3)
     assert time.monotonic() - asked[0] < 20
     assert await result_of("1 + 1", ready) == "2"
 
 
-async def test_the_deadline_of_a_budget_cuts_code() -> None:
+@pytest.mark.parametrize("code", ["await work()", "while True:\n    pass"], ids=["a call", "the code computes"])
+async def test_the_deadline_of_a_budget_cuts_code(code: str) -> None:
+    """The outcome is unknown, and the end of the worker is not reported as a crash."""
+
     async def work() -> None:
         await anyio.sleep(60)
 
-    response = await swarm_of("await work()").run(agent_of(work), "Go", budget=Budget(seconds=1))
+    response = await swarm_of(code).run(agent_of(work), "Go", budget=Budget(seconds=1))
     assert response.spent == "seconds"
-    assert told(response).startswith("cancelled; its outcome is unknown")
+    assert result_in(response).startswith("cancelled; its outcome is unknown")
 
 
-async def test_the_deadline_of_a_budget_cuts_code_that_computes() -> None:
-    """The killed worker is not told as a crash."""
+async def test_a_crash_of_the_worker_is_a_failed_call() -> None:
+    """The text names the calls of the code, and the next code runs."""
 
-    async def work() -> None:
-        raise AssertionError
-
-    response = await swarm_of("while True:\n    pass").run(agent_of(work), "Go", budget=Budget(seconds=1))
-    assert response.spent == "seconds"
-    assert told(response).startswith("cancelled; its outcome is unknown")
-
-
-async def test_a_crash_of_the_worker_is_a_failed_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It costs nothing else: the calls of the code are named, and the next code runs."""
+    async def kill() -> None:
+        while True:
+            for pid in workers():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await anyio.sleep(0.05)
 
     async def work(number: int) -> int:
+        if number == 1:
+            group.start_soon(kill)
         return number
 
-    real = Sandbox._resume
-
-    def killing(self: Sandbox, session: Any, state: bytes, results: Any) -> Any:
-        os.kill(session.worker_pid, 9)
-        return real(self, session, state, results)
-
-    monkeypatch.setattr(sandbox_module.Sandbox, "_resume", killing)
-    text = await result_of("await work(1)\nawait work(2)", work)
+    async with anyio.create_task_group() as group:
+        text = await result_of("await work(1)\nwhile True:\n    pass", work, limits=CodeLimits(seconds=60))
+        group.cancel_scope.cancel()
     assert text == "the process of the code crashed, or used too much memory or time\n[calls that ran before: work (1)]"
-    monkeypatch.undo()
-    assert await result_of("await work(1)", work) == "1"
-
-
-def through_code(handlers: Handlers) -> Handlers:
-    """A middleware that makes each call from code."""
-    run = outer_run(handlers.run)
-
-    async def call_tool(call: ToolCall, context: dict[str, Any], started: Any) -> ToolOutcome:
-        if call.tool is None or run is None or call.parent is not None:
-            return await handlers.call_tool(call, context, started)
-        inner: list[ToolOutcome] = []
-
-        async def handle(made: ToolCall, context: dict[str, Any], _: Any) -> ToolOutcome:
-            outcome = await handlers.call_tool(call, context, started)
-            inner.append(outcome)
-            return outcome
-
-        stubs = stubs_of([call.tool])
-        sandbox = Sandbox(stubs, CodeLimits(), FIXED, has_type_check=False)
-        snippet = Snippet(call, run, handle, sandbox, CodeState(FIXED), {call.name: call.tool})
-        await snippet.run(f"await {call.name}()")
-        return dataclasses.replace(inner[0])
-
-    return dataclasses.replace(handlers, call_tool=call_tool)
-
-
-@pytest.mark.slow
-def test_code_can_be_left_at_any_moment() -> None:
-    """`check_middleware` leaves runs at each event, and cancels them at each place; here each call is made from code."""
-    check_middleware(through_code)
+    assert await result_of("await work(2)", work) == "2"
 
 
 FORK = """

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def functions(calls: list[str]) -> list[Any]:
-    """The functions of the snippets, which note their calls."""
+    """Return the functions of the snippets, which note their calls."""
 
     def note(name: str, *args: Any) -> Any:
         calls.append(f"{name}({', '.join(map(str, args))})")

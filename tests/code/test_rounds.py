@@ -29,7 +29,7 @@ from aswarm import (
 )
 from aswarm.code import code_tool
 from aswarm.testing import Request, ScriptedModel, call
-from tests.support.code.coded import USER, agent_of, run_code, swarm_of, told
+from tests.support.code.coded import USER, agent_of, result_in, run_code, swarm_of
 from tests.support.sampling import every
 
 pytestmark = pytest.mark.anyio
@@ -119,7 +119,7 @@ def script_of(kinds: tuple[str, ...], *, in_code: bool) -> Any:
 
 
 def decision_on(name: str) -> Any:
-    """What the user decides on a call of this kind."""
+    """Return the decision of the user on a call of this kind."""
     return {"locate": "Oslo", "ask": Answer("because"), "asker": Answer({"p": True})}.get(name, True)
 
 
@@ -146,7 +146,7 @@ async def outcome(kinds: tuple[str, ...], *, in_code: bool, together: bool) -> t
 
 
 def step_of(response: Response, room: Room) -> dict[str, Any]:
-    """What one run has done."""
+    """Return the facts of one run."""
     waiting = [(each.id, each.name, each.reason) for each in response.waiting]
     if response.waiting and response.waiting[0].name == "run_code":
         waiting = [(each["id"], each["name"], each["reason"]) for each in response.waiting[0].data["waiting"]]
@@ -163,7 +163,7 @@ def step_of(response: Response, room: Room) -> dict[str, Any]:
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize(("first", "second"), every(4, KINDS, KINDS))
 async def test_a_gather_does_the_same_as_one_message(first: str, second: str) -> None:
-    """In each step. Together or in order, the end is the same, and the first run waits or does not."""
+    """Each step is the same; together or in order, the end is the same."""
     ends = list[Any]()
     for together in (True, False):
         steps, results = await outcome((first, second), in_code=True, together=together)
@@ -188,21 +188,14 @@ async def test_a_decision_that_is_not_reached_keeps_its_question() -> None:
     """The second run waits for an earlier call; the third asks for the approval as before."""
     steps, _ = await outcome(("asker", "asker", "pay"), in_code=True, together=False)
     assert [each["waiting"] for each in steps[:2]] == [
-        [
-            ("o.0", "asker", "Asker: pay needs approval"),
-            ("o.1", "asker", None),
-            ("o.2", "pay", "needs approval"),
-        ],
+        [("o.0", "asker", "Asker: pay needs approval"), ("o.1", "asker", None), ("o.2", "pay", "needs approval")],
         [("o.1", "asker", "Asker: pay needs approval"), ("o.2", "pay", "needs approval")],
     ]
     assert steps[-1]["ran"] == ["charge", "charge", "pay", "pay", "pay"]
 
 
-# --- budgets ----------------------------------------------------------------------------------------------------------
-
-
 async def test_a_budget_refuses_repeated_calls_inside_code() -> None:
-    """With equal arguments and equal results, in each round, across snippets; other arguments and results still run."""
+    """Equal calls with equal results count in each round; other arguments and results still run."""
     notes: list[int] = []
 
     async def look(number: int) -> int:
@@ -220,14 +213,14 @@ out
 """
     response = await swarm_of(code).run(agent_of(look), "Go", budget=Budget(repeats=2))
     refused = "not run: this call was made 2 time"
-    assert json.loads(told(response)) == [1, 1, refused, refused]
+    assert json.loads(result_in(response)) == [1, 1, refused, refused]
     assert notes == [1, 1]
     response = await swarm_of("[await look(9) for _ in range(5)]").run(agent_of(look), "Go", budget=Budget(repeats=2))
-    assert json.loads(told(response)) == [3, 4, 5, 6, 7]
+    assert json.loads(result_in(response)) == [3, 4, 5, 6, 7]
 
 
 async def test_polling_and_one_gather_are_no_repetition() -> None:
-    """As outside of code: `polls` is not counted, and the calls of one round are admitted together."""
+    """A tool with `polls` is not counted, and the calls of one round are admitted together."""
     notes: list[int] = []
 
     async def look(number: int) -> int:
@@ -243,7 +236,7 @@ async def test_polling_and_one_gather_are_no_repetition() -> None:
 
 
 async def test_a_model_that_repeats_a_refused_call_in_code_is_stopped() -> None:
-    """The run ends after as many turns with a refusal as `repeats` says."""
+    """The run ends after `repeats` turns with a refusal."""
 
     async def look() -> int:
         return 1
@@ -258,7 +251,7 @@ async def test_a_model_that_repeats_a_refused_call_in_code_is_stopped() -> None:
     ("code", "stop"), [("await transfer_to_{}()", "budget"), ("await look()\nawait transfer_to_{}()", "max_turns")]
 )
 async def test_handoffs_inside_code_that_do_nothing_in_between_are_stopped(code: str, stop: str) -> None:
-    """As outside of code; a call before the handoff, in the same code, is something."""
+    """A call before the handoff, in the same code, counts as work."""
 
     async def look() -> int:
         return 1
@@ -271,9 +264,6 @@ async def test_handoffs_inside_code_that_do_nothing_in_between_are_stopped(code:
     assert response.stop == stop
     texts = [each["content"] for each in response.messages if each["role"] == "tool"]
     assert any("nothing done in between" in text for text in texts) == (stop == "budget")
-
-
-# --- what functions need ----------------------------------------------------------------------------------------------
 
 
 class Database:
@@ -295,7 +285,7 @@ async def save(db: Resource[Database]) -> None:
 
 
 async def test_functions_of_code_are_checked_before_the_first_request() -> None:
-    """Missing resources, those of another class, and a context that does not fit, also of `approve`."""
+    """Missing or wrong resources and a wrong context are errors, also of `approve`."""
 
     async def show(context_variables: Order) -> None:
         """Show."""
@@ -320,7 +310,7 @@ async def test_functions_of_code_are_checked_before_the_first_request() -> None:
 
 
 async def test_a_handoff_to_code_with_missing_resources_fails() -> None:
-    """Before the request of the new agent."""
+    """The error comes before the request of the new agent."""
     model = ScriptedModel([call("transfer_to_coder")])
     with pytest.raises(ConfigurationError, match=r"the handoff to 'Coder' failed.*save in run_code"):
         await AsyncSwarm(model.client()).run(Agent(name="A", functions=[agent_of(save)]), "Go")
@@ -328,5 +318,6 @@ async def test_a_handoff_to_code_with_missing_resources_fails() -> None:
 
 
 async def test_code_gets_the_resources_of_the_run() -> None:
+    """A function inside code gets its resource."""
     swarm = {"resources": {"db": Database()}}
-    assert told(await run_code("await save()", save, swarm=swarm)).startswith("(the code printed nothing")
+    assert result_in(await run_code("await save()", save, swarm=swarm)).startswith("(the code printed nothing")

@@ -1,23 +1,25 @@
-"""The functions as Python: what the model reads, and what is refused."""
+"""The functions as Python for the model, and the functions that are refused."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
+import anyio
 import pytest
 from pydantic import BaseModel, Field
 
-from aswarm import Agent, ConfigurationError, Result, external_tool, tool
-from aswarm._tools.tool import as_tool, function_tool, may_hand_off, runs_together, takes_context, writes_context
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Result, external_tool, function_tool, tool
 from aswarm.code import code_tool
-from aswarm.code._stubs import stubs_of
-from aswarm.code._values import value_of
+from aswarm.testing import ScriptedModel, call
 from tests.support.code.coded import agent_of, result_of
+
+pytestmark = pytest.mark.anyio
 
 
 class Line(BaseModel):
@@ -42,12 +44,6 @@ class Order:
     note: str | None = None
 
 
-class Plain(TypedDict):
-    """A dict."""
-
-    number: int
-
-
 class Colour(Enum):
     """A colour."""
 
@@ -56,7 +52,8 @@ class Colour(Enum):
 
 
 def text_of(*functions: Any) -> str:
-    return stubs_of(map(as_tool, functions)).text
+    """Return the functions as the model reads them."""
+    return str(code_tool(*functions).description).partition("for the next run.\n\n")[2]
 
 
 def test_the_model_reads_signatures_classes_and_docstrings() -> None:
@@ -109,7 +106,7 @@ def test_the_same_class_has_one_name() -> None:
 
 
 def test_hints_are_those_of_the_schema_for_the_model() -> None:
-    """A parameter without a type is a text there, as in Swarm; a result without a hint may be anything."""
+    """A parameter without a type is a text, as in Swarm; a result without a hint may be anything."""
 
     async def odd(value: Any, other: Annotated[int, Field(ge=1)], more: int | list[Any] | None = None):  # type: ignore[no-untyped-def]
         """Odd."""
@@ -117,9 +114,8 @@ def test_hints_are_those_of_the_schema_for_the_model() -> None:
     assert "async def odd(value: str, other: int, more: int | list[Any] | None = ...) -> Any:" in text_of(odd)
 
 
-@pytest.mark.anyio
 async def test_names_that_python_does_not_allow_are_changed() -> None:
-    """A parameter with such a name makes the function take one dict."""
+    """A function with such a parameter takes one dict."""
     seen: list[Any] = []
 
     async def look(**arguments: Any) -> str:
@@ -134,7 +130,6 @@ async def test_names_that_python_does_not_allow_are_changed() -> None:
     assert seen == [{"max-results": 3}, {}]
 
 
-@pytest.mark.anyio
 async def test_classes_are_names_in_the_code() -> None:
     async def total(order: Order) -> float:
         return sum(line.price for line in order.lines)
@@ -143,12 +138,11 @@ async def test_classes_are_names_in_the_code() -> None:
     assert await result_of(code, total) == "4.0"
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "code", ["await rows(n=None)", "n: int | None = None\nawait rows(n=n, many=None)", "await rows()"]
 )
 async def test_none_means_the_default(code: str) -> None:
-    """As `null` does in a call of the model."""
+    """None in code is like `null` in a call of the model."""
 
     async def rows(n: int = 3, many: list[int | None] = [1]) -> str:  # noqa: B006
         return f"{n} {many}"
@@ -157,7 +151,6 @@ async def test_none_means_the_default(code: str) -> None:
     assert "async def rows(n: int = ..., many: list[int | None] = ...) -> str:" in text_of(rows)
 
 
-@pytest.mark.anyio
 async def test_none_is_refused_for_a_parameter_without_a_default() -> None:
     async def rows(n: int) -> str:
         return str(n)
@@ -190,6 +183,8 @@ def test_schemas_of_other_programs() -> None:
 
 
 def test_results_without_a_schema_are_any() -> None:
+    """The hint of a result is its schema; an async generator has the hint of its items."""
+
     async def odd() -> Callable[[], int]:
         raise NotImplementedError
 
@@ -202,133 +197,135 @@ def test_results_without_a_schema_are_any() -> None:
     async def steps() -> AsyncIterator[list[int]]:
         yield []
 
-    text = text_of(odd, day, either, steps)
-    assert [line.partition("-> ")[2] for line in text.splitlines() if "->" in line] == [
-        "Any:",
-        "str:",
-        "str | int:",
-        "list[int]:",
-    ]
-    assert stubs_of(map(as_tool, (odd, day, either, steps))).readings == {
-        "odd": "any",
-        "day": "text",
-        "either": "both",
-        "steps": "data",
-    }
+    lines = text_of(odd, day, either, steps).splitlines()
+    hints = [line.partition("-> ")[2] for line in lines if "->" in line]
+    assert hints == ["Any:", "str:", "str | int:", "list[int]:"]
 
 
-def test_what_is_refused() -> None:
-    """With the remedy in the text."""
+class Meeting:
+    """Functions of each kind. `free` waits some seconds for another call of `free`."""
 
-    async def look() -> str:
+    def __init__(self, seconds: float) -> None:
+        self.running = 0
+        self.seconds = seconds
+        self.met = anyio.Event()
+
+    async def free(self, number: int) -> int:
+        self.running += 1
+        if self.running == 2:
+            self.met.set()
+        with anyio.move_on_after(self.seconds):
+            await self.met.wait()
+        self.running -= 1
+        return number
+
+    async def writes(self, context_variables: dict[str, Any]) -> str:
         return ""
 
-    one = function_tool(look, name="a-b", description="", parameters={"type": "object", "properties": {}})
-    other = function_tool(look, name="a_b", description="", parameters={"type": "object", "properties": {}})
-    for functions, options, text in (
+    def plain(self) -> str:
+        return ""
+
+    async def results(self) -> Result:
+        return Result()
+
+    async def idle(self) -> str:
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("names", "together"), [(["free"], True), (["free", "plain"], False), (["free", "writes"], False)]
+)
+async def test_two_runs_of_code_are_concurrent_if_all_their_functions_may_be(names: list[str], together: bool) -> None:
+    """The tool runs beside others if all its functions do."""
+    meeting = Meeting(seconds=60 if together else 0.1)
+    agent = agent_of(*(getattr(meeting, name) for name in names))
+    calls = [call("run_code", code=f"await free({n})") for n in range(2)]
+    await AsyncSwarm(ScriptedModel([calls, "Done."]).client()).run(agent, "Go")
+    assert meeting.met.is_set() == together
+
+
+@pytest.mark.parametrize(("kind", "waits"), [("idle", False), ("results", True), ("handoff", True)])
+async def test_a_call_after_code_that_may_hand_off_waits_with_it(kind: str, waits: bool) -> None:
+    """A later call does not run beside a waiting call that could still hand off."""
+    meeting, notes = Meeting(0), list[str]()
+
+    async def look() -> str:
+        notes.append("look")
+        return "seen"
+
+    other: Any = Agent(name="Other") if kind == "handoff" else getattr(meeting, kind)
+    agent = agent_of(tool(approve=True)(meeting.free), other)
+    agent.functions.append(look)
+    steps = [[call("run_code", code="await free(1)"), call("look")], "Done."]
+    response = await AsyncSwarm(ScriptedModel(steps).client()).run(agent, "Go")
+    assert (response.stop, notes) == ("waiting", [] if waits else ["look"])
+
+
+async def look() -> str:
+    return ""
+
+
+def named(name: str) -> Any:
+    return function_tool(look, name=name, description="", parameters={"type": "object", "properties": {}})
+
+
+@pytest.mark.parametrize(
+    ("functions", "options", "text"),
+    [
         ((), {}, "code_tool needs functions"),
-        ((one, other), {}, "the name 'a_b' is used twice in Python"),
-        ((code_tool(look),), {}, "is a code tool itself; pass its functions to one code_tool"),
+        ((named("a-b"), named("a_b")), {}, "the name 'a_b' is used twice in Python"),
+        ((code_tool(look),), {}, r"is a code tool itself; pass its functions to one code_tool"),
         ((5,), {}, "cannot be used as a function of an agent"),
         ((look,), {"timezone": "Moon/Sea"}, "unknown time zone 'Moon/Sea'"),
         ((look,), {"timezone": ""}, "unknown time zone ''"),
         ((look,), {"name": "a b"}, "a b"),
-    ):
-        with pytest.raises(ConfigurationError, match=text.replace("(", r"\(")):
-            code_tool(*functions, **options)
+    ],
+)
+async def test_wrong_arguments(functions: Any, options: Any, text: str) -> None:
+    """The error has the remedy."""
+    with pytest.raises(ConfigurationError, match=text):
+        code_tool(*functions, **options)
 
 
-@pytest.mark.anyio
 async def test_the_tool_works_only_in_a_run() -> None:
-    async def look() -> str:
-        return ""
-
+    """A call by a program is an error."""
     with pytest.raises(ConfigurationError, match="works only as a function of an agent"):
         await code_tool(look)(code="1")
 
 
-def test_the_plan_knows_what_the_calls_of_the_code_may_do() -> None:
-    """The tool runs beside others if all its functions do, and takes the context if one of them does."""
-
-    async def free(number: int) -> int:
-        return number
-
-    async def reads(context_variables: dict[str, Any]) -> str:
-        return ""
-
-    async def results() -> Result:
-        return Result()
-
-    def plain() -> str:
-        return ""
-
-    async def typed() -> Plain:
-        return Plain(number=1)
-
-    assert not may_hand_off(as_tool(typed))
-    harmless = code_tool(free, typed)
-    assert (runs_together(harmless), takes_context(harmless), may_hand_off(harmless)) == (True, False, False)
-    assert not runs_together(code_tool(free, plain))
-    assert writes_context(code_tool(free, reads))
-    assert may_hand_off(code_tool(free, results))
-    assert may_hand_off(code_tool(free, Agent(name="Other")))
-    assert code_tool(free)._may_wait
-
-
 def test_external_tools_are_functions_of_the_code() -> None:
-    locate = external_tool(
-        name="locate", description="Where the user is.", parameters={"type": "object", "properties": {}}
-    )
+    """An external tool has its description, and any result."""
+    nothing = {"type": "object", "properties": {}}
+    locate = external_tool(name="locate", description="Where the user is.", parameters=nothing)
     assert 'async def locate() -> Any:\n    """Where the user is."""' in text_of(locate)
 
 
-@pytest.mark.parametrize(
-    ("content", "reading", "value"),
-    [
-        ("12", "text", "12"),
-        ("12", "data", 12),
-        ("12", "any", "12"),
-        ('{"a": 1}', "any", {"a": 1}),
-        ("[1", "any", "[1"),
-        ("None", "data", None),
-        ("True", "data", True),
-        ("(1, 'x')", "data", (1, "x")),
-        ("no data", "data", "no data"),
-        ([{"type": "text", "text": "seen"}], "text", "seen"),
-    ],
-)
-def test_how_a_content_becomes_a_value(content: Any, reading: Any, value: Any) -> None:
-    assert value_of(content, reading) == value
-
-
-@pytest.mark.anyio
 async def test_options_of_the_tool() -> None:
-    """Its name, a description before its own, and the options of `@tool`."""
+    """It takes a name, a description before its own, and the options of `@tool`."""
 
     async def look() -> int:
         return 1
 
     made = tool(approve=True)(code_tool(look, name="python", description="For sums."))
-    assert made._schema.name == "python"
-    assert str(made.description).startswith("For sums.\n\nRun Python code")
-    assert made._is_replayed
-    assert agent_of(look).functions[0]._schema.json["function"]["parameters"]["required"] == ["code"]
+    model = ScriptedModel([call("python", code="await look()")])
+    response = await AsyncSwarm(model.client()).run(Agent(functions=[made]), "Go")
+    assert [(each.name, each.reason) for each in response.waiting] == [("python", "needs approval")]
+    function = model.requests[0].body["tools"][0]["function"]
+    assert function["name"] == "python"
+    assert function["description"].startswith("For sums.\n\nRun Python code")
+    assert function["parameters"]["required"] == ["code"]
+
+
+def printed(program: str) -> str:
+    """Return the output of a program."""
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.processes
 def test_importing_aswarm_does_not_import_the_sandbox() -> None:
-    """Nor does a run without code mode."""
-    import subprocess
-
-    program = "import sys, aswarm, aswarm.testing; print([name for name in sys.modules if 'monty' in name or 'aswarm.code' in name])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.processes
-def test_a_missing_package_names_the_extra() -> None:
-    import subprocess
-
-    program = "import sys; sys.modules['pydantic_monty'] = None\ntry:\n    import aswarm.code\nexcept Exception as error:\n    print(type(error).__name__, error)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert 'ConfigurationError aswarm.code needs the package pydantic-monty: install the extra "code"' in done.stdout
+    """A run without code mode does not need it; if the package is missing, the error names the extra."""
+    names = "[name for name in sys.modules if 'monty' in name or 'aswarm.code' in name]"
+    assert printed(f"import sys, aswarm, aswarm.testing; print({names})") == "[]\n"
+    missing = "try:\n    import aswarm.code\nexcept Exception as error:\n    print(type(error).__name__, error)"
+    text = printed(f"import sys; sys.modules['pydantic_monty'] = None\n{missing}")
+    assert 'ConfigurationError aswarm.code needs the package pydantic-monty: install the extra "code"' in text

@@ -1,4 +1,4 @@
-"""The value of a call inside code: exactly what the function returned, also when the code is replayed."""
+"""The value of a call inside code: exactly the result of the function, also when the code is replayed."""
 
 from __future__ import annotations
 
@@ -15,26 +15,22 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import pytest
 from pydantic import BaseModel, Field
 
-from aswarm import (
-    Agent,
-    Answer,
-    Approve,
-    AsyncSwarm,
-    Result,
-    ToolCallFinished,
-    ToolProgress,
-    external_tool,
-    tool,
-)
-from aswarm._record.entries import Entry
-from aswarm.code import code_tool
+from aswarm import Agent, Answer, Approve, AsyncSwarm, Result, ToolCallFinished, ToolProgress, external_tool, tool
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.guards import Block, Replace, Say, guard_tool
 from aswarm.middleware import clip_results
-from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call
-from tests.support.code.coded import USER, agent_of, recorded, result_of, resumed, run_code, swarm_of, told
-from tests.support.record.journaled import Died, Script, calls, rerun, says
+from tests.support.code.coded import (
+    agent_of,
+    kept_run,
+    local_runs,
+    recorded,
+    result_in,
+    result_of,
+    resumed,
+    run_code,
+    swarm_of,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -82,6 +78,10 @@ VALUES: list[tuple[Any, Any, Any]] = [
     (str | list[int], "[1]", "[1]"),
     (str | list[int], [1], [1]),
     (dict[str, int] | str, "{}", "{}"),
+    (int, "12", 12),
+    (list[int], "None", None),
+    (list[int], "no data", "no data"),
+    (NO_HINT, "[1", "[1"),
     (Literal["1", 1], "1", "1"),
     (Literal["1", 1], 1, 1),
     (Literal["a"] | None, None, None),
@@ -124,7 +124,7 @@ VALUES: list[tuple[Any, Any, Any]] = [
 
 
 def function_of(hint: Any, value: Any) -> Callable[[], Any]:
-    """A function with this return hint, which returns this value."""
+    """Return a function with this return hint, which returns this value."""
 
     async def get() -> Any:
         return value
@@ -144,39 +144,31 @@ async def gate() -> None:
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize(("hint", "returned", "value"), VALUES)
 async def test_a_value_has_its_declared_type_and_is_the_same_in_each_replay(
-    hint: Any, returned: Any, value: Any
+    hint: Any, returned: Any, value: Any, tmp_path: Path
 ) -> None:
-    """The replay is from the history, or from the record of a process that has died after the first or the second call."""
+    """A replay is from the history, or from the journal of a process that has died after the first or the second call."""
     functions = [function_of(hint, returned), gate]
     shown = "v = await get()\nkind = type(v).__name__\nawait gate()\n[repr(v), kind]"
     waiting = await run_code(shown, *functions, type_check=False)
-    replayed = json.loads(told(await resumed(agent_of(*functions, type_check=False), waiting, True)))
+    replayed = json.loads(result_in(await resumed(agent_of(*functions, type_check=False), waiting, True)))
     text, kind = json.loads(await result_of(shown.replace("await gate()\n", ""), *functions, type_check=False))
     assert replayed == [text, kind]
     if not hasattr(returned, "__next__"):  # an iterator is not read: it may have no end
         same = await result_of(f"from math import inf\nv = await get()\nv == {value!r}", *functions, type_check=False)
         assert (same, kind) == ("true", type(value).__name__)
     twice = "v = await get()\nawait get()\n[repr(v), type(v).__name__]"
-    log, first = await recorded(twice, functions)
-    assert json.loads(told(first)) == [text, kind]
-    ends = [place for place, entry in enumerate(log.entries, 1) if type_inside(entry) == "ToolCallFinished"]
-    for end in ends:
-        _, again = await recorded(twice, functions, log.entries[:end])
-        assert told(again) == told(first)
-
-
-def type_inside(entry: Entry) -> str | None:
-    """The type of the entry of a call inside code."""
-    return entry.fields["value"]["type"] if entry.type == "ToolProgress" else None
+    log, first = await recorded(tmp_path, twice, functions)
+    assert json.loads(result_in(first)) == [text, kind]
+    for place in log.places("ToolProgress", "ToolCallFinished"):
+        _, again = await recorded(tmp_path, twice, functions, log.first(place + 1))
+        assert result_in(again) == result_in(first)
 
 
 async def test_nan_is_a_number_in_the_code_and_in_its_replay() -> None:
+    """NaN differs from itself before and after a replay."""
     functions = [function_of(float, math.nan), gate]
     waiting = await run_code("v = await get()\nawait gate()\n[v != v, type(v).__name__]", *functions)
-    assert told(await resumed(agent_of(*functions), waiting, True)) == '[true, "float"]'
-
-
-# --- decisions, guards and other middleware ---------------------------------------------------------------------------
+    assert result_in(await resumed(agent_of(*functions), waiting, True)) == '[true, "float"]'
 
 
 async def price(number: int) -> int:
@@ -200,12 +192,14 @@ async def decided(code: str, functions: list[Any], decisions: list[Any], **optio
 
 
 async def test_changed_arguments_change_nothing_else_in_the_replay() -> None:
-    """Each decision replays the results of the earlier calls, whose arguments a user had changed."""
+    """Each decision replays the results of the earlier calls, with their changed arguments."""
     decisions = [{f"outer.{place}": Approve({"number": place + 5})} for place in range(3)]
-    assert told(await decided(SUM, [tool(approve=True)(price)], decisions)) == "180"
+    assert result_in(await decided(SUM, [tool(approve=True)(price)], decisions)) == "180"
 
 
 async def test_a_failed_call_with_changed_arguments_has_the_same_text_in_the_replay() -> None:
+    """The text has the changed arguments."""
+
     @tool(approve=True)
     async def check(number: int) -> int:
         """Check."""
@@ -213,25 +207,35 @@ async def test_a_failed_call_with_changed_arguments_has_the_same_text_in_the_rep
 
     code = "out = []\nfor n in (1, 2):\n    try:\n        await check(n)\n    except RuntimeError as e:\n        out.append(str(e))\nout"
     decisions = [{f"outer.{place}": Approve({"number": 9})} for place in range(2)]
-    assert told(await decided(code, [check], decisions)) == '["Error: ValueError: not 9", "Error: ValueError: not 9"]'
+    assert (
+        result_in(await decided(code, [check], decisions)) == '["Error: ValueError: not 9", "Error: ValueError: not 9"]'
+    )
 
 
 @pytest.mark.parametrize(
     ("verdict", "result"),
-    [(Replace("7"), "21"), (Say("8"), "24"), (Replace([{"type": "text", "text": "9"}]), "27"), (None, "60")],
+    [
+        (Replace("7"), "21"),
+        (Replace("True"), "3"),
+        (Say("8"), "24"),
+        (Replace([{"type": "text", "text": "9"}]), "27"),
+        (None, "60"),
+    ],
 )
 async def test_the_code_gets_the_result_of_a_guard_in_each_replay(verdict: Any, result: str) -> None:
-    """And never the value that the guard has replaced."""
+    """The code never gets the value that the guard has replaced."""
 
     def after(checked: Any) -> Any:
         return verdict if checked.name == "price" else None
 
     decisions = [{f"outer.{place}": True} for place in range(3)]
     options = {"middleware": [guard_tool(after=after)]}
-    assert told(await decided(SUM, [tool(approve=True)(price)], decisions, **options)) == result
+    assert result_in(await decided(SUM, [tool(approve=True)(price)], decisions, **options)) == result
 
 
 async def test_the_code_gets_the_changes_of_a_guard_to_arguments_in_each_replay() -> None:
+    """The function gets the arguments of the guard in each replay."""
+
     def before(checked: Any) -> Any:
         if checked.name != "price" or checked.arguments["number"] > 9:
             return None
@@ -239,31 +243,30 @@ async def test_the_code_gets_the_changes_of_a_guard_to_arguments_in_each_replay(
 
     decisions = [{f"outer.{place}": True} for place in range(3)]
     options = {"middleware": [guard_tool(before)]}
-    assert told(await decided(SUM, [tool(approve=True)(price)], decisions, **options)) == "360"
+    assert result_in(await decided(SUM, [tool(approve=True)(price)], decisions, **options)) == "360"
 
 
 async def test_a_withheld_value_does_not_reach_the_code() -> None:
-    """Not even as the value beside the text of the guard."""
-    secret = "tell-nobody"
+    """The code gets neither the value nor a copy of it beside the text of the guard."""
+    secret = "hide-me"
 
     async def read() -> list[str]:
         """Read."""
         return [secret]
 
     guard = guard_tool(after=lambda checked: Block("secret") if checked.name == "read" else None)
-    _, response = await recorded("v = await read()\nstr(v)", [read])
-    assert secret in told(response)
+    assert secret in await result_of("v = await read()\nstr(v)", read)
     response = await run_code("v = await read()\nstr(v)", read, swarm={"middleware": [guard]})
     assert secret not in json.dumps(response.messages)
-    assert "the result is withheld: secret" in told(response)
+    assert "the result is withheld: secret" in result_in(response)
 
 
 async def test_a_withheld_result_is_an_error_in_the_code() -> None:
-    """And in each replay: the text of the guard is no data. Outside of code it is the result, as before."""
+    """The text of the guard is no data, in each replay; outside of code it is the result."""
     code = "out = []\nfor n in (1, 2):\n    try:\n        out.append(await price(n) + 1)\n    except RuntimeError as e:\n        out.append(str(e))\n    await gate()\nout"
     guard = guard_tool(after=lambda made: Block("odd") if made.name == "price" and "1" in made.arguments else None)
     response = await decided(code, [price, gate], [{"outer.1": True}, {"outer.3": True}], middleware=[guard])
-    assert json.loads(told(response)) == ["the result is withheld: odd", 21]
+    assert json.loads(result_in(response)) == ["the result is withheld: odd", 21]
     swarm = AsyncSwarm(ScriptedModel([call("price", number=1), "Done."]).client(), middleware=[guard])
     async with swarm.stream(Agent(functions=[price]), "Go") as run:
         (end,) = [event async for event in run if isinstance(event, ToolCallFinished)]
@@ -276,78 +279,42 @@ async def rows(count: int) -> list[dict[str, Any]]:
 
 
 async def test_clip_results_leaves_the_data_of_the_code_whole() -> None:
-    """It shortens what the model reads: the result of the code."""
+    """Only the result of the code, which the model reads, is shortened."""
     code = "data = await rows(5)\nprint(data)\nlen(data)"
     response = await run_code(code, rows, swarm={"middleware": [clip_results(120)]})
-    assert told(response).endswith("5")
-    assert len(told(response)) == 120
+    assert result_in(response).endswith("5")
+    assert len(result_in(response)) == 120
     code = "data = await rows(5)\nawait gate()\n[len(data), len(data[0]['text'])]"
     waiting = await run_code(code, rows, gate, swarm={"middleware": [clip_results(120)]})
-    assert told(await resumed(agent_of(rows, gate), waiting, True, middleware=[clip_results(120)])) == "[5, 200]"
+    assert result_in(await resumed(agent_of(rows, gate), waiting, True, middleware=[clip_results(120)])) == "[5, 200]"
 
 
 async def test_an_external_result_is_the_data_of_the_answer() -> None:
-    """None and numbers as well, also in the replay."""
+    """None and numbers stay data, also in the replay."""
     nothing = {"type": "object", "properties": {}}
     locate = external_tool(name="locate", description="Where the user is.", parameters=nothing)
     code = "a = await locate()\nb = await locate()\nc = await locate()\n[a, b, c]"
     decisions = [{"outer.0": Answer(None)}, {"outer.1": Answer(5)}, {"outer.2": "5"}]
-    assert told(await decided(code, [locate], decisions)) == '[null, 5, "5"]'
+    assert result_in(await decided(code, [locate], decisions)) == '[null, 5, "5"]'
 
 
 async def test_middleware_and_readers_get_the_text_of_a_call() -> None:
-    """The value is for the code; the text is what the model would read outside of code."""
+    """The code gets the value, and others the text that the model would read outside of code."""
     async with swarm_of("await get()").stream(agent_of(function_of(str | None, None)), "Go") as run:
         values = [event.value async for event in run if isinstance(event, ToolProgress)]
     assert [each.content for each in values if isinstance(each, ToolCallFinished)] == ["None"]
 
 
-# --- kept runs --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_conversation_replays_changed_arguments() -> None:
+async def test_a_local_run_replays_changed_arguments() -> None:
+    """The changed arguments are in the stored conversation, also for `resume` of a `Conversation`."""
+    agent = agent_of(tool(approve=True)(price))
+    decisions = [("outer", {f"outer.{n}": {"approve": {"arguments": {"number": n + 5}}}}) for n in range(3)]
+    async with local_runs(agent, swarm_of(SUM)) as runs:
+        entries = await kept_run(runs, *decisions)
+    assert [each.to_dict()["content"] for each in entries if each.type == "ToolCallFinished"] == ["180"]
     async with MemoryStore() as store:
-        agent = agent_of(tool(approve=True)(price))
-        model = ScriptedModel([call("run_code", call_id="outer", code=SUM), "Done."])
-        chat = Conversation(store, "c", AsyncSwarm(model.client()), agent=agent)
+        chat = Conversation(store, "c", swarm_of(SUM), agent=agent)
         response = await chat.run("Go")
         for place in range(3):
             response = await chat.resume({"outer": Answer({f"outer.{place}": Approve({"number": place + 5})})})
-    assert told(response) == "180"
-
-
-async def test_a_local_run_replays_changed_arguments() -> None:
-    agent = Agent(name="A", functions=[code_tool(tool(approve=True)(price))])
-    model = ScriptedModel([call("run_code", call_id="outer", code=SUM), "Done."])
-    async with (
-        MemoryStore() as store,
-        AsyncSwarm(model.client()) as swarm,
-        LocalRuns(swarm, store=store, agents=[agent]) as runs,
-    ):
-        record = await runs.start(NewRun("ann", "c", [USER]))
-        entries = [entry async for entry in Run(runs, record).entries()]
-        for place in range(3):
-            decision = {f"outer.{place}": {"approve": {"arguments": {"number": place + 5}}}}
-            record = await runs.start(
-                NewRun("ann", "c", answers=[CallAnswer("outer", data=decision, run_id=record.id)])
-            )
-            entries = [entry async for entry in Run(runs, record).entries()]
-    assert [each.fields["content"] for each in entries if each.type == "ToolCallFinished"] == ["180"]
-
-
-async def test_a_journal_replays_values(tmp_path: Path) -> None:
-    """The second process continues after the calls that returned None, False and a text."""
-    notes: list[str] = []
-
-    async def get(name: str) -> bool | str | None:
-        notes.append(name)
-        if len(notes) == 4:
-            raise Died
-        return {"a": None, "b": False}.get(name, "None")
-
-    agent = Agent(name="A", functions=[code_tool(get)])
-    code = "out = [await get('a'), await get('b'), await get('c')]\ntry:\n    await get('d')\nexcept RuntimeError:\n    pass\nout"
-    with pytest.raises(Died):
-        await rerun(tmp_path / "journal", Script(calls("run_code", run_code=json.dumps({"code": code}))), agent)
-    response = await rerun(tmp_path / "journal", Script(says("Done.")), agent)
-    assert (notes, told(response)) == (["a", "b", "c", "d"], '[null, false, "None"]')
+    assert result_in(response) == "180"

@@ -11,6 +11,7 @@ from aswarm import (
     Agent,
     Answer,
     Approve,
+    AsyncSwarm,
     ConfigurationError,
     Deny,
     Hold,
@@ -19,8 +20,8 @@ from aswarm import (
     external_tool,
     tool,
 )
-from aswarm.testing import check_history
-from tests.support.code.coded import USER, agent_of, resumed, run_code, told, waiting_inside
+from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.code.coded import USER, agent_of, result_in, resumed, run_code, waiting_inside
 
 pytestmark = pytest.mark.anyio
 
@@ -49,19 +50,19 @@ class Desk:
             raise Hold(question)
         return f"answered {current_call().answer}"
 
+    def functions(self) -> list[Any]:
+        """The functions, as each process makes them."""
+        nothing = {"type": "object", "properties": {}}
+        locate = external_tool(name="locate", description="Where the user is.", parameters=nothing)
+        return [self.look, tool(approve=True)(self.pay), self.ask, locate]
+
     def agent(self) -> Agent:
         """The agent, as each process makes it."""
-        locate = external_tool(
-            name="locate", description="Where the user is.", parameters={"type": "object", "properties": {}}
-        )
-        return agent_of(self.look, tool(approve=True)(self.pay), self.ask, locate)
+        return agent_of(*self.functions())
 
     async def start(self, code: str) -> Any:
         """Run the code until it waits."""
-        locate = external_tool(
-            name="locate", description="Where the user is.", parameters={"type": "object", "properties": {}}
-        )
-        response = await run_code(code, self.look, tool(approve=True)(self.pay), self.ask, locate)
+        response = await run_code(code, *self.functions())
         assert response.stop == "waiting"
         check_history([USER, *response.messages], allow_open=True)
         return response
@@ -72,7 +73,6 @@ def desk() -> Desk:
     return Desk()
 
 
-ids = ("outer.0", "outer.1", "outer.2", "outer.3")
 PAIR = "await asyncio.gather(pay(1), look(2), pay(3))"
 
 
@@ -93,7 +93,7 @@ async def test_the_calls_that_need_no_decision_run_at_once(desk: Desk) -> None:
 async def test_an_approval_continues_the_code_where_it_waited(desk: Desk) -> None:
     """Calls that have finished do not run again."""
     response = await resumed(desk.agent(), await desk.start(f"x = await look(1)\ny = {PAIR}\n[x, y]"), True)
-    assert told(response) == '[10, ["paid 1", 20, "paid 3"]]'
+    assert result_in(response) == '[10, ["paid 1", 20, "paid 3"]]'
     assert (desk.notes[:2], sorted(desk.notes[2:])) == (["look 1", "look 2"], ["pay 1", "pay 3"])
     assert response.text == "Done."
 
@@ -105,40 +105,40 @@ async def test_a_result_that_reads_like_a_refusal_is_a_result_after_the_wait(des
 
     pay = tool(approve=True)(desk.pay)
     response = await run_code("[await state(1), await pay(2)]", state, pay)
-    assert told(await resumed(agent_of(state, pay), response, True)) == '["stopped at 1", "paid 2"]'
+    assert result_in(await resumed(agent_of(state, pay), response, True)) == '["stopped at 1", "paid 2"]'
 
 
 async def test_one_decision_after_the_other(desk: Desk) -> None:
-    """An approved call runs at once; the code goes on when the last call of the gather has its decision."""
+    """An approved call runs at once; the code continues after the last decision of the gather."""
     agent, first = desk.agent(), await desk.start(PAIR)
     second = await resumed(agent, first, Answer({"outer.0": True}))
     assert (second.stop, desk.notes) == ("waiting", ["look 2", "pay 1"])
     assert [each["id"] for each in waiting_inside(second)] == ["outer.2"]
     third = await resumed(agent, second, Answer({"outer.2": True}), *first.messages)
-    assert told(third) == '["paid 1", 20, "paid 3"]'
+    assert result_in(third) == '["paid 1", 20, "paid 3"]'
     assert desk.notes == ["look 2", "pay 1", "pay 3"]
 
 
 async def test_a_denial_resumes_the_gather_at_once(desk: Desk) -> None:
-    """The approved sibling has not started, so it is closed by its name; the sibling that had finished keeps its result."""
+    """An approved call that has not started is closed by its name; a finished call keeps its result."""
     response = await resumed(
         desk.agent(), await desk.start(PAIR), Answer({"outer.0": Deny("too much"), "outer.2": True})
     )
-    assert "PermissionError: not run: denied by the user: too much" in told(response)
-    assert told(response).endswith("[not run, because the code ended without them: pay (outer.2)]")
+    assert "PermissionError: not run: denied by the user: too much" in result_in(response)
+    assert result_in(response).endswith("[not run, because the code ended without them: pay (outer.2)]")
     assert desk.notes == ["look 2"]
 
 
 async def test_a_denial_resumes_the_gather_even_if_a_sibling_has_no_decision(desk: Desk) -> None:
-    """The code handles the denial, and ends without the sibling."""
+    """The code handles the denial, and ends without the other call."""
     code = f"try:\n    {PAIR}\nexcept PermissionError as error:\n    text = str(error)\n[text, await look(9)]"
     response = await resumed(desk.agent(), await desk.start(code), Answer({"outer.2": False}))
-    assert told(response).startswith('["not run: denied by the user", 90]\n[not run')
+    assert result_in(response).startswith('["not run: denied by the user", 90]\n[not run')
     assert desk.notes == ["look 2", "look 9"]
 
 
 async def test_code_that_needs_the_sibling_of_a_denied_call_runs_it(desk: Desk) -> None:
-    """Each task handles its own denial, so that the gather still waits for the other."""
+    """If each task handles its own denial, the gather still waits for the other call."""
     code = """
 async def one(number):
     try:
@@ -153,29 +153,29 @@ await asyncio.gather(*[one(number) for number in range(3)])
     second = await resumed(agent, first, Answer({"outer.1": False, "outer.0": True}))
     assert (second.stop, desk.notes) == ("waiting", ["pay 0"])
     third = await resumed(agent, second, Answer({"outer.2": False}), *first.messages)
-    assert told(third) == '["paid 0", "denied 1", "denied 2"]'
+    assert result_in(third) == '["paid 0", "denied 1", "denied 2"]'
     assert desk.notes == ["pay 0"]
 
 
 async def test_questions_and_external_tools_wait_too(desk: Desk) -> None:
-    """The function runs again with the answer; the result of the external tool comes with the decision."""
+    """A function runs again with the answer; the result of an external tool is the decision."""
     code = 'await asyncio.gather(ask("why?"), locate())'
     response = await desk.start(code)
     assert [each["reason"] for each in waiting_inside(response)] == ["why?", "runs outside of this program"]
     decisions = Answer({"outer.0": Answer("because"), "outer.1": "Oslo"})
-    assert told(await resumed(desk.agent(), response, decisions)) == '["answered because", "Oslo"]'
+    assert result_in(await resumed(desk.agent(), response, decisions)) == '["answered because", "Oslo"]'
 
 
 async def test_changed_arguments_reach_the_function(desk: Desk) -> None:
     response = await resumed(
         desk.agent(), await desk.start("await pay(1)"), Answer({"outer.0": Approve({"number": 7})})
     )
-    assert told(response).endswith("paid 7")
+    assert result_in(response).endswith("paid 7")
     assert desk.notes == ["pay 7"]
 
 
 async def test_code_that_waits_several_times(desk: Desk) -> None:
-    """Each time it is replayed over its recorded calls: the random numbers and the clock are the same."""
+    """Each replay has the same results, random numbers and clock."""
     code = """
 import random, time
 numbers = []
@@ -192,20 +192,18 @@ for number in range(3):
         response = await resumed(agent, response, True, *history[: -len(response.messages)])
         assert desk.notes.count(f"pay {number}") == 1
     assert len([note for note in desk.notes if note.startswith("look")]) == 3
-    assert json.loads(told(response))[0] == 3
+    assert json.loads(result_in(response))[0] == 3
 
 
 async def test_a_denial_of_the_outer_call_ends_the_code(desk: Desk) -> None:
     """Functions have run inside, so its outcome is unknown."""
     response = await resumed(desk.agent(), await desk.start(PAIR), False)
-    assert told(response).startswith("stopped: denied by the user, after functions had run inside")
+    assert result_in(response).startswith("stopped: denied by the user, after functions had run inside")
     assert [each.name for each in response.unknown_calls] == ["run_code"]
 
 
 async def test_an_agent_inside_code_waits_with_its_own_calls(desk: Desk) -> None:
-    """The decision goes through both: the code, and the run of the agent."""
-    from aswarm import AsyncSwarm
-    from aswarm.testing import ScriptedModel, call
+    """The decision goes through the code and the run of the agent."""
 
     def script(request: Any) -> Any:
         is_inner = request.messages[0]["content"] == "inner"
@@ -225,11 +223,8 @@ async def test_an_agent_inside_code_waits_with_its_own_calls(desk: Desk) -> None
     assert inside["data"]["waiting"][0]["id"] == "p"
     stored = json.loads(json.dumps([USER, *response.messages]))
     last = await swarm.run(agent, stored, resume={"outer": Answer({"outer.0": Answer({"p": True})})})
-    assert told(last) == "paid by the agent"
+    assert result_in(last) == "paid by the agent"
     assert desk.notes == ["pay 5"]
-
-
-# --- what is refused --------------------------------------------------------------------------------------------------
 
 
 async def test_a_history_cannot_approve_a_call(desk: Desk) -> None:
@@ -243,34 +238,30 @@ async def test_a_history_cannot_approve_a_call(desk: Desk) -> None:
     assert desk.notes == ["look 2"]
 
 
-async def test_other_code_than_that_of_the_record_ends_with_an_unknown_outcome(desk: Desk) -> None:
-    """A call whose name or arguments differ from the record is not run, and neither is any other."""
+def other_arguments(data: Any) -> None:
+    data["messages"][0]["tool_calls"][0]["function"]["arguments"] = '{"number": 2}'
+
+
+def other_order(data: Any) -> None:
+    data["code"]["delivered"] = [[3]]
+
+
+def another_call(data: Any) -> None:
+    extra = {"id": "outer.4", "type": "function", "function": {"name": "look", "arguments": '{"number": 9}'}}
+    data["messages"][0]["tool_calls"].append(extra)
+    answer = {"role": "tool", "tool_call_id": "outer.4", "tool_name": "look", "content": "90"}
+    data["messages"].append(answer)
+
+
+@pytest.mark.parametrize("change", [other_arguments, other_order, another_call])
+async def test_other_code_than_its_record_ends_with_an_unknown_outcome(change: Any, desk: Desk) -> None:
+    """No call runs if a name, arguments or the order of results differ; a missing call is found at the end of the code."""
     response = await desk.start(f"x = await look(1)\n{PAIR}")
-    entry = response.messages[0]["waiting"][0]
-    entry["data"]["messages"][0]["tool_calls"][0]["function"]["arguments"] = '{"number": 2}'
+    change(response.messages[0]["waiting"][0]["data"])
     last = await resumed(desk.agent(), response, True)
-    assert told(last) == ("stopped: the code has made other calls than its record has, so its outcome is unknown")
+    assert result_in(last) == "stopped: the code has made other calls than its record has, so its outcome is unknown"
     assert [each.name for each in last.unknown_calls] == ["run_code"]
-    assert desk.notes == ["look 1", "look 2"]
-
-
-async def test_results_are_given_back_in_their_recorded_order(desk: Desk) -> None:
-    """A record of another order is not the record of this code."""
-    response = await desk.start(f"x = await look(1)\n{PAIR}")
-    response.messages[0]["waiting"][0]["data"]["code"]["delivered"] = [[3]]
-    last = await resumed(desk.agent(), response, True)
-    assert told(last).startswith("stopped: the code has made other calls than its record has")
-    assert desk.notes == ["look 1", "look 2"]
-
-
-async def test_code_that_makes_fewer_calls_than_its_record_ends_with_an_unknown_outcome(desk: Desk) -> None:
-    response = await desk.start(PAIR)
-    inner = response.messages[0]["waiting"][0]["data"]["messages"]
-    extra = {"id": "outer.3", "type": "function", "function": {"name": "look", "arguments": '{"number": 9}'}}
-    inner[0]["tool_calls"].append(extra)
-    inner.append({"role": "tool", "tool_call_id": "outer.3", "tool_name": "look", "content": "90"})
-    last = await resumed(desk.agent(), response, True)
-    assert told(last).startswith("stopped: the code has made other calls than its record has")
+    assert change is another_call or desk.notes == ["look 1", "look 2"]
 
 
 async def test_code_that_has_started_cannot_be_changed(desk: Desk) -> None:

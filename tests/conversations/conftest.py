@@ -1,4 +1,4 @@
-"""What the tests of conversations share: an open store of each kind."""
+"""Fixtures of the tests of conversations: an open store of each kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(kind: str, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """An open store without conversations. A module that uses it says with a fixture `kind` which ones."""
+    """An open store without conversations. A module that uses it names the kinds with a fixture `kind`."""
     if kind.startswith("memory"):
         made: MemoryStore | SQLiteStore | PostgresStore = MemoryStore()
     elif kind.startswith("sqlite"):

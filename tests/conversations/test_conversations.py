@@ -1,9 +1,9 @@
-"""`Conversation`: what a run begins with, and what it leaves in the store."""
+"""`Conversation`: the messages of a run, and the messages, agent and context variables that it writes to the store."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import anyio
@@ -40,7 +40,7 @@ async def order(number: int) -> str:
 
 
 def swarm_of(*script: Any) -> AsyncSwarm:
-    """A swarm whose model answers from this script."""
+    """Return a swarm whose model answers from this script."""
     return AsyncSwarm(ScriptedModel(script).client())
 
 
@@ -50,7 +50,7 @@ def chat_of(*script: Any, agent: Agent | None = None, store: Any = None, **optio
     return store.conversation("a", swarm_of(*script), agent=agent or Agent(functions=[order]), **options)
 
 
-async def test_a_run_adds_the_message_and_what_it_leads_to() -> None:
+async def test_a_run_adds_its_messages() -> None:
     """The store has the whole history, the agent and the context variables."""
     chat = chat_of(call("order", number=7), "It is on its way.", context_variables={"name": "Ann"})
     response = await chat.run("Where is order 7?")
@@ -62,7 +62,7 @@ async def test_a_run_adds_the_message_and_what_it_leads_to() -> None:
 
 
 async def test_the_next_run_continues() -> None:
-    """Its request has the whole history, also with another `Conversation` of the same id."""
+    """The next request has the whole history, also with another `Conversation` of the same id."""
     store, model = MemoryStore(), ScriptedModel(["One.", "Two."])
     for text in ("1", "2"):
         chat = store.conversation("a", AsyncSwarm(model.client()), agent=Agent())
@@ -71,7 +71,7 @@ async def test_the_next_run_continues() -> None:
 
 
 async def test_a_conversation_that_was_never_written_is_empty() -> None:
-    """With what it would begin with."""
+    """It has the agent and a copy of the context variables with which it would start."""
     chat = chat_of(context_variables={"n": 1})
     stored = await chat.load()
     assert (stored.id, stored.revision, stored.messages, stored.agent) == ("a", "", [], "Agent")
@@ -81,14 +81,14 @@ async def test_a_conversation_that_was_never_written_is_empty() -> None:
 
 
 async def test_messages_may_be_a_list() -> None:
-    """Of new messages only."""
+    """A run may get a list of new messages."""
     chat = chat_of("Yes.")
     await chat.run([{"role": "system", "content": "Be short."}, user("Well?")])
     assert [each["role"] for each in (await chat.load()).messages] == ["system", "user", "assistant"]
 
 
 async def test_a_handoff_is_kept() -> None:
-    """The next run begins with the new agent, found by its name without being listed."""
+    """The next run starts with the new agent, which is found by its name without a list."""
     sales = Agent(name="Sales")
     triage = Agent(name="Triage", functions=[sales])
     store, model = MemoryStore(), ScriptedModel([call("transfer_to_sales"), "Sales here.", "Still sales."])
@@ -99,45 +99,53 @@ async def test_a_handoff_is_kept() -> None:
     assert (await chat.run("And?")).agent is sales
 
 
-async def test_a_handoff_that_no_later_run_could_find_ends_the_run() -> None:
-    """What has happened is in the store, with the agent from before."""
+def escalate() -> Agent:
+    """Hand over to a new agent."""
+    return Agent(name=f"Agent {len('made here')}")
 
-    def escalate() -> Agent:
-        """Hand over to a new agent."""
-        return Agent(name=f"Agent {len('made here')}")
 
-    chat = chat_of(call("escalate"), "unreachable", agent=Agent(functions=[escalate]))
-    with pytest.raises(ConfigurationError, match=r"handed over to the agent 'Agent 9'.*agents=") as caught:
+def clone() -> Agent:
+    """Hand over to another agent with the name of the first."""
+    return Agent(name="Agent", model="other")
+
+
+TWINS = [Agent(name=f"Middle {n}", functions=[Agent(name="Twin", model=f"{n}")]) for n in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("functions", "calls", "text"),
+    [
+        ([escalate], ["escalate"], r"handed over to the agent 'Agent 9'.*agents="),
+        ([clone], ["clone"], "another agent of this name"),
+        (TWINS, ["transfer_to_middle_0", "transfer_to_twin"], "more than one agent of this name can be found"),
+    ],
+    ids=["unknown", "an equal name", "two of one name"],
+)
+async def test_a_handoff_that_no_later_run_could_find_ends_the_run(functions: Any, calls: list[str], text: str) -> None:
+    """The messages so far are in the store, with the agent before the handoff."""
+    chat = chat_of(*map(call, calls), "unreachable", agent=Agent(functions=functions))
+    with pytest.raises(ConfigurationError, match=text) as caught:
         await chat.run("Hi")
     stored = await chat.load()
     assert caught.value.response is not None
     assert stored.messages == [user("Hi"), *caught.value.response.messages]
-    assert (stored.agent, stored.stop) == ("Agent", "error")
+    assert (stored.agent, stored.stop) == ("Agent" if len(calls) == 1 else "Middle 0", "error")
     check_history(stored.messages)
 
 
-async def test_an_agent_of_a_known_name_that_is_another_one_ends_the_run() -> None:
-    """A later run would take the listed one in its place."""
-
-    def clone() -> Agent:
-        """Hand over."""
-        return Agent(name="Agent", model="other")
-
-    with pytest.raises(ConfigurationError, match="another agent of this name"):
-        await chat_of(call("clone"), agent=Agent(functions=[clone])).run("Hi")
-
-
-async def test_an_agent_that_was_added_later_is_found() -> None:
-    """Agents may change after the conversation was made."""
-    late = Agent(name="Late")
-    first = Agent(name="First")
-    chat = chat_of(call("transfer_to_late"), "Late here.", agent=first)
-    first.functions.append(late)
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_an_agent_that_was_added_later_is_found(is_listed: bool) -> None:
+    """Agents may change after the conversation was made, and a listed agent that can be found too is one agent."""
+    late, sales, first = Agent(name="Late"), Agent(name="Sales"), Agent(name="First")
+    script = [call("transfer_to_sales"), call("transfer_to_late"), "Late here."]
+    chat = chat_of(*script, agent=first, agents=[sales] if is_listed else [])
+    first.functions.append(sales)
+    sales.functions.append(late)
     assert (await chat.run("Hi")).agent is late
 
 
 async def test_a_stored_agent_that_is_gone_is_an_error() -> None:
-    """Nothing is written; the text names the agent and the conversation. With the agent it continues."""
+    """The error names the agent and the conversation; with the agent, the conversation continues."""
     store, old, new = MemoryStore(), Agent(name="Old"), Agent(name="New")
     await store.conversation("a", swarm_of("Hi."), agent=old).run("1")
     chat = store.conversation("a", swarm_of("Hi."), agent=new)
@@ -148,32 +156,13 @@ async def test_a_stored_agent_that_is_gone_is_an_error() -> None:
 
 
 async def test_another_agent_may_take_over() -> None:
-    """`agent=` of a run; it must be one that can be found again."""
+    """`agent=` of a run must be an agent that can be found again."""
     other = Agent(name="Other")
     chat = chat_of("Hi.", "Ho.", agents=[other])
     assert (await chat.run("1", agent=other)).agent is other
     assert (await chat.run("2")).agent is other
     with pytest.raises(ConfigurationError, match="handed over to the agent 'Third'"):
         await chat.run("3", agent=Agent(name="Third"))
-
-
-async def test_an_agent_that_is_listed_and_can_be_found() -> None:
-    """It is one agent."""
-    late = Agent(name="Late")
-    sales = Agent(name="Sales", functions=[late])
-    chat = chat_of(
-        call("transfer_to_sales"), call("transfer_to_late"), "Hi.", agent=Agent(functions=[sales]), agents=[sales]
-    )
-    assert (await chat.run("Hi")).agent is late
-
-
-async def test_two_agents_of_one_name_that_can_be_found() -> None:
-    """No later run could tell them apart."""
-    twins = [Agent(name="Twin"), Agent(name="Twin", model="other")]
-    middle = [Agent(name=f"Middle {n}", functions=[twin]) for n, twin in enumerate(twins)]
-    agent = Agent(functions=list(middle))
-    with pytest.raises(ConfigurationError, match="more than one agent of this name can be found"):
-        await chat_of(call("transfer_to_middle_0"), call("transfer_to_twin"), agent=agent).run("Hi")
 
 
 @pytest.mark.parametrize(
@@ -186,26 +175,17 @@ async def test_two_agents_of_one_name_that_can_be_found() -> None:
         ({"agents": [Agent(name="Agent")]}, "two agents named 'Agent'"),
         ({"context_variables": 7}, "context_variables must be a dict, not int"),
         ({"context_variables": {"x": object()}}, "as JSON .*, but x is <object"),
+        ({"swarm": Swarm(ScriptedModel([]).client())}, "needs an AsyncSwarm, not Swarm"),
     ],
 )
-async def test_what_a_conversation_cannot_be_made_of(arguments: dict[str, Any], text: str) -> None:
-    """It is said before anything runs."""
+async def test_wrong_arguments_of_a_conversation(arguments: dict[str, Any], text: str) -> None:
+    """The error comes before a run."""
     with pytest.raises(ConfigurationError, match=text):
-        MemoryStore().conversation("a", swarm_of(), **{"agent": Agent(model="x"), **arguments})
-
-
-async def test_a_blocking_swarm_is_refused() -> None:
-    """A conversation awaits its runs."""
-    swarm: Any = Swarm(ScriptedModel([]).client())
-    with pytest.raises(ConfigurationError, match="needs an AsyncSwarm, not Swarm"):
-        MemoryStore().conversation("a", swarm, agent=Agent())
-
-
-# --- context variables ---
+        MemoryStore().conversation("a", **{"swarm": swarm_of(), "agent": Agent(model="x"), **arguments})
 
 
 async def test_context_variables_are_kept() -> None:
-    """Those that a tool sets, those of a Result, and those that a caller adds to a run."""
+    """The variables of a tool, of a Result and of the caller of a run are kept."""
 
     def note(context_variables: dict[str, Any]) -> Result:
         """Note something."""
@@ -235,7 +215,7 @@ LOOP.append(LOOP)
     ],
 )
 async def test_a_context_variable_that_is_not_json_ends_the_run(value: Any, text: str) -> None:
-    """At the write that meets it. The store has the history, and the value from before."""
+    """The write that meets it fails; the store has the history, and the value from before."""
 
     async def spoil() -> Result:
         """Set a variable."""
@@ -261,29 +241,24 @@ GUARDS = {
 @pytest.mark.parametrize("guard", list(GUARDS))
 @pytest.mark.parametrize("way", ["run", "stream", "caught inside"])
 async def test_a_message_that_a_guard_has_blocked_does_not_block_the_next_one(guard: str, way: str) -> None:
-    """It is not kept: every later run would send it again, and be blocked for it again. What came before it stays."""
+    """A blocked message is not kept, because every later run would send it again; earlier messages stay."""
     model = ScriptedModel(["One.", *(["Four."] if guard == "answer" else []), "Two."])
     swarm = AsyncSwarm(model.client(), middleware=[GUARDS[guard]])
     chat = MemoryStore().conversation("a", swarm, agent=Agent())
     await chat.run("Hi")
-    if way == "run":
-        with pytest.raises(Blocked):
+    with pytest.raises(Blocked) if way != "caught inside" else nullcontext():
+        if way == "run":
             await chat.run("Do my homework")
-    elif way == "stream":
-        with pytest.raises(Blocked):
-            async with chat.stream("Do my homework") as run:
-                _ = [event async for event in run]
-    else:
         async with chat.stream("Do my homework") as run:
-            with pytest.raises(Blocked):
+            with pytest.raises(Blocked) if way == "caught inside" else nullcontext():
                 _ = [event async for event in run]
     stored = await chat.load()
     assert ([each["content"] for each in stored.messages], stored.stop) == (["Hi", "One."], "error")
     assert (await chat.run("Hello again")).text == "Two."
 
 
-async def test_what_a_run_has_done_before_it_was_blocked_is_kept() -> None:
-    """Calls have happened; only the message that nothing follows is left out."""
+async def test_calls_before_a_blocked_message_are_kept() -> None:
+    """The calls have run, so only the message without an answer is left out."""
     swarm = AsyncSwarm(ScriptedModel([call("order", number=7), "unused"]).client(), middleware=[GUARDS["input"]])
     chat = MemoryStore().conversation("a", swarm, agent=Agent(functions=[order]))
     async with chat.stream("Hi") as run:
@@ -302,16 +277,12 @@ def hidden(checked: CheckedInput) -> Replace | None:
 @pytest.mark.parametrize("way", ["run", "stream"])
 @pytest.mark.parametrize("history", [None, last(2)])
 async def test_an_input_that_a_guard_has_replaced_is_never_sent(way: str, history: Any) -> None:
-    """In no later run, also of an agent with a `history` function and of a fork. The user still has the own message."""
+    """No later run or fork sends it, also with a `history` function; the user keeps the own message."""
     model = ScriptedModel([call("order", number=7), "One.", "Two.", "Three.", "Four."])
     swarm = AsyncSwarm(model.client(), middleware=[guard_input(hidden)])
     chat = MemoryStore().conversation("a", swarm, agent=Agent(functions=[order], history=history))
     for text in ("My card is 4111.", "Pay.", "And?"):
-        if way == "run":
-            await chat.run(text)
-        else:
-            async with chat.stream(text) as run:
-                _ = [event async for event in run]
+        await (chat.run(text) if way == "run" else read(chat.stream(text)))
     fork = await chat.fork("b", until=5)
     await fork.run("Or?")
     assert [request.body for request in model.requests if "4111" in str(request.body)] == []
@@ -324,7 +295,7 @@ async def test_an_input_that_a_guard_has_replaced_is_never_sent(way: str, histor
 
 @pytest.mark.parametrize("left", ["before the answer", "waiting"])
 async def test_an_input_that_a_guard_has_replaced_is_not_sent_after_a_run_that_was_left(left: str) -> None:
-    """The next run judges the message again, or knows what was sent."""
+    """The next run checks the message again, or has the replaced text."""
 
     @tool(approve=True)
     async def pay() -> str:
@@ -341,23 +312,17 @@ async def test_an_input_that_a_guard_has_replaced_is_not_sent_after_a_run_that_w
     assert len(model.requests) == 3
 
 
-async def test_a_context_variable_without_a_text_as_its_name() -> None:
-    """JSON has none."""
-    wrong: Any = {7: 1}
-    with pytest.raises(ConfigurationError, match="the name 7 is not a str"):
-        await chat_of().run("Hi", wrong)
-
-
-async def test_a_wrong_context_variable_of_a_caller_is_an_error() -> None:
-    """Before anything is written or run."""
+@pytest.mark.parametrize(("wrong", "text"), [({7: 1}, "the name 7 is not a str"), ({"x": object()}, "x is")])
+async def test_a_wrong_context_variable_of_a_caller_is_an_error(wrong: Any, text: str) -> None:
+    """The error comes before anything is written or run."""
     chat = chat_of()
-    with pytest.raises(ConfigurationError, match="x is"):
-        await chat.run("Hi", {"x": object()})
+    with pytest.raises(ConfigurationError, match=text):
+        await chat.run("Hi", wrong)
     assert (await chat.load()).revision == ""
 
 
 async def test_a_value_of_another_type_that_is_equal_is_a_change() -> None:
-    """1 == True == 1.0, and a function may see the difference."""
+    """True == 1 == 1.0, and a function may see the difference."""
 
     def flip(context_variables: dict[str, Any]) -> str:
         """Change a variable."""
@@ -369,17 +334,14 @@ async def test_a_value_of_another_type_that_is_equal_is_a_change() -> None:
     assert (await chat.load()).context_variables["x"] is True
 
 
-# --- arguments ---
-
-
 class City(BaseModel):
     """An answer with a type."""
 
     name: str
 
 
-async def test_the_arguments_of_a_run_are_those_of_the_swarm() -> None:
-    """A type, a model, a budget, a limit, an id."""
+async def test_a_run_has_the_arguments_of_the_swarm() -> None:
+    """A run takes an output type, a model, an id, a limit of turns and a budget."""
     model = ScriptedModel(['{"name": "Rome"}', call("order", number=1), call("order", number=1), "Answer."])
     chat = MemoryStore().conversation("a", AsyncSwarm(model.client()), agent=Agent(functions=[order]))
     response = await chat.run("Which?", output=City, model_override="other", run_id="r1")
@@ -394,15 +356,12 @@ async def test_the_arguments_of_a_run_are_those_of_the_swarm() -> None:
 
 @pytest.mark.parametrize("wrong", [{"max_turns": -1}, {"run_id": ""}, {"messages": 7}, {"messages": [{"role": "x"}]}])
 async def test_a_wrong_argument_writes_nothing(wrong: dict[str, Any]) -> None:
-    """It is met before the message is written, and the next run is not held up."""
+    """The error comes before the message is written, and does not delay the next run."""
     chat = chat_of("Hi.")
     with pytest.raises(ConfigurationError):
         await chat.run(**{"messages": "Hi", **wrong})
     assert (await chat.load()).revision == ""
     assert (await chat.run("Hi")).text == "Hi."
-
-
-# --- calls that are open ---
 
 
 @tool(approve=True)
@@ -411,31 +370,35 @@ async def refund(number: int) -> str:
     return f"refunded {number}"
 
 
-async def test_an_approval_that_comes_later() -> None:
-    """What waits is in the store; `resume` decides on it."""
-    chat = chat_of([call("refund", call_id="c1", number=7)], "Refunded.", agent=Agent(functions=[refund]))
+def refunding(*script: Any, call_ids: str = "1") -> Conversation:
+    """A conversation whose model calls `refund`."""
+    calls = [call("refund", call_id=f"c{each}", number=int(each) + 6) for each in call_ids]
+    return chat_of(calls, *script, agent=Agent(functions=[refund]))
+
+
+@pytest.mark.parametrize("decision", [True, {"c1": True}])
+@pytest.mark.parametrize("way", ["run", "stream"])
+async def test_an_approval_that_comes_later(way: str, decision: Any) -> None:
+    """The waiting call is in the store; `resume` decides on it, and without a decision the call waits again."""
+    chat = refunding("Refunded.")
     assert (await chat.run("Refund 7")).stop == "waiting"
-    stored = await chat.load()
-    assert [(each.id, each.reason) for each in stored.waiting] == [("c1", "needs approval")]
-    assert stored.stop == "waiting"
-    response = await chat.resume({"c1": True})
+    for _ in range(2):
+        stored = await chat.load()
+        assert [(each.id, each.reason) for each in stored.waiting] == [("c1", "needs approval")]
+        assert stored.stop == "waiting"
+        assert (await chat.resume()).stop == "waiting"
+    names: list[str] = []
+    if way == "run":
+        response = await chat.resume(decision)
+    else:
+        response = (await read(chat.resume_stream(decision), names)).response
+        assert names[0] == "ToolCallStarted"
     assert (response.text, response.messages[0]["content"]) == ("Refunded.", "refunded 7")
     check_history((await chat.load()).messages)
 
 
-async def test_resume_without_decisions_approves_nothing() -> None:
-    """A call that waits for an approval waits again. `True` approves it."""
-    chat = chat_of([call("refund", call_id="c1", number=7)], "Refunded.", agent=Agent(functions=[refund]))
-    await chat.run("Refund 7")
-    response = await chat.resume()
-    assert (response.stop, [each.id for each in response.waiting]) == ("waiting", ["c1"])
-    assert [(each.id, each.reason) for each in (await chat.load()).waiting] == [("c1", "needs approval")]
-    response = await chat.resume(True)
-    assert (response.text, response.messages[0]["content"]) == ("Refunded.", "refunded 7")
-
-
 async def test_after_a_crash_resume_runs_only_calls_that_need_no_approval() -> None:
-    """The process died before a function started, so the history does not say which calls need an approval. The tools do."""
+    """The tools declare the approvals, because the process died before the history had them."""
 
     def message(*calls: Any) -> dict[str, Any]:
         return {"role": "assistant", "content": None, "sender": "Agent", "tool_calls": list(calls)}
@@ -453,39 +416,16 @@ async def test_after_a_crash_resume_runs_only_calls_that_need_no_approval() -> N
     await chat.replace(
         [user("Refund 7"), message(asked("c0", "count", '{"number": 1}'), asked("c1", "refund", '{"number": 7}'))]
     )
-    async with chat.resume_stream() as run:
-        async for _ in run:
-            pass
+    run = await read(chat.resume_stream())
     assert (run.response.stop, [each.id for each in run.response.waiting], ran) == ("waiting", ["c1"], [1])
     response = await chat.resume({"c1": True})
     assert (response.text, response.messages[0]["content"], ran) == ("Refunded.", "refunded 7", [1])
     check_history((await chat.load()).messages)
 
 
-async def test_a_decision_about_no_open_call_is_an_error() -> None:
-    """A second click, say; nothing is written."""
-    chat = chat_of("Hi.")
-    await chat.run("Hi")
-    before = await chat.load()
-    with pytest.raises(ConfigurationError, match="no open calls"):
-        await chat.resume({"c1": True})
-    assert await chat.load() == before
-
-
-async def test_a_new_message_closes_the_calls_that_wait() -> None:
-    """Their answers say that they were not run, so that the history stays valid."""
-    chat = chat_of([call("refund", call_id="c1", number=7)], "Well.", agent=Agent(functions=[refund]))
-    await chat.run("Refund 7")
-    await chat.run("Never mind")
-    stored = await chat.load()
-    check_history(stored.messages)
-    assert [each["content"] for each in stored.messages if each["role"] == "tool"] == ["not run: interrupted"]
-
-
 async def test_a_caller_may_answer_calls_itself() -> None:
-    """With tool messages before its own message."""
-    calls = [call("refund", call_id="c1", number=7), call("refund", call_id="c2", number=8)]
-    chat = chat_of(calls, "Well.", "Good.", agent=Agent(functions=[refund]))
+    """Tool messages before its own message are answers; the message closes the other calls, which were not run."""
+    chat = refunding("Well.", "Good.", call_ids="12")
     await chat.run("Refund")
     answer = {"role": "tool", "tool_call_id": "c1", "content": "refused by a clerk"}
     with pytest.raises(ConfigurationError, match="no answer"):
@@ -493,10 +433,8 @@ async def test_a_caller_may_answer_calls_itself() -> None:
     await chat.run([answer, user("Well?")])
     stored = await chat.load()
     check_history(stored.messages)
-    assert [each["content"] for each in stored.messages if each["role"] == "tool"] == [
-        "refused by a clerk",
-        "not run: interrupted",
-    ]
+    results = [each["content"] for each in stored.messages if each["role"] == "tool"]
+    assert results == ["refused by a clerk", "not run: interrupted"]
 
 
 async def test_a_question_and_its_answer() -> None:
@@ -530,22 +468,24 @@ async def test_resume_asks_again_after_a_failure() -> None:
 
 
 async def test_there_may_be_nothing_to_resume() -> None:
-    """An answer, or no message at all."""
+    """A conversation without messages, or with an answer at its end, has nothing to resume; nothing is written."""
     chat = chat_of("Hi.")
     with pytest.raises(ConfigurationError, match="'a' has nothing to resume"):
         await chat.resume()
     await chat.run("Hi")
-    with pytest.raises(ConfigurationError, match="'a' has nothing to resume"):
-        await chat.resume()
-    with pytest.raises(ConfigurationError, match="not False"):
-        await chat.resume(False)
-
-
-# --- streams ---
+    before = await chat.load()
+    for decision, text in (
+        ((), "'a' has nothing to resume"),
+        ((False,), "not False"),
+        (({"c1": True},), "no open calls"),
+    ):
+        with pytest.raises(ConfigurationError, match=text):
+            await chat.resume(*decision)
+    assert await chat.load() == before
 
 
 async def test_a_stream_gives_the_events_of_the_run() -> None:
-    """The last one comes once the answer is in the store."""
+    """The last event comes when the answer is in the store."""
     chat = chat_of(call("order", number=7), "It is on its way.")
     async with chat.stream("Where?") as run:
         events = [event async for event in run]
@@ -557,7 +497,7 @@ async def test_a_stream_gives_the_events_of_the_run() -> None:
 
 
 async def test_a_stream_that_is_left_early() -> None:
-    """What had happened is in the store."""
+    """The messages so far are in the store."""
     chat = chat_of([call("order", call_id="c1", number=7)], "It is on its way.", "Next.")
     async with chat.stream("Where?") as run:
         async for event in run:
@@ -569,8 +509,8 @@ async def test_a_stream_that_is_left_early() -> None:
     assert (await chat.run("And?")).text == "It is on its way."
 
 
-async def test_a_message_to_a_run_that_is_at_work() -> None:
-    """It is in the store before the model answers it."""
+async def test_a_message_to_a_running_run() -> None:
+    """The message is in the store before the model answers it."""
     chat = chat_of(call("order", number=7), "Both are on their way.")
     async with chat.stream("Where is order 7?") as run:
         async for event in run:
@@ -582,21 +522,10 @@ async def test_a_message_to_a_run_that_is_at_work() -> None:
     check_history(stored.messages)
 
 
-async def test_a_stream_that_resumes() -> None:
-    """Decisions may be given to a stream too."""
-    chat = chat_of([call("refund", call_id="c1", number=7)], "Refunded.", agent=Agent(functions=[refund]))
-    async with chat.stream("Refund 7", deltas=False) as run:
-        async for _ in run:
-            pass
-    async with chat.resume_stream({"c1": True}) as run:
-        assert [type(event).__name__ async for event in run].index("ToolCallStarted") == 0
-    assert run.response.text == "Refunded."
-
-
 async def test_a_stream_is_entered_once() -> None:
-    """And one that was never entered holds up nothing."""
+    """A stream that was never entered, or was left before, delays no run."""
     chat = chat_of("Hi.", "Ho.")
-    chat.stream("never")
+    await chat.stream("never").__aexit__(None, None, None)
     stream = chat.stream("Hi")
     async with stream as run:
         with pytest.raises(RuntimeError, match="already entered"):
@@ -607,30 +536,21 @@ async def test_a_stream_is_entered_once() -> None:
     assert (await chat.run("Ho")).text == "Ho."
 
 
-async def test_an_exception_in_the_body_of_a_stream_leaves_as_itself() -> None:
-    """The run has ended, and is written."""
-    chat = chat_of("Hi.")
+async def test_an_error_of_a_stream_is_written() -> None:
+    """An exception of the body leaves as itself, and an error of the run is raised to its reader."""
+    chat = chat_of("Hi.", Failure(500, "broken"))
     with pytest.raises(KeyError):
         async with chat.stream("Hi"):
             raise KeyError
     assert (await chat.load()).stop == "cancelled"
-
-
-async def test_a_stream_whose_run_fails() -> None:
-    """The error comes where the events are read."""
     chat = chat_of(Failure(500, "broken"))
     with pytest.raises(CompletionError):
         await read(chat.stream("Hi"))
     assert (await chat.load()).stop == "error"
 
 
-async def _read_on(run: Any) -> None:
-    async for _ in run:
-        pass
-
-
 async def test_a_stream_that_is_left_while_another_task_reads_it() -> None:
-    """The error says so; the next run is not held up."""
+    """The error names the other task, and the next run does not wait."""
     reading = anyio.Event()
 
     async def wait() -> str:
@@ -642,8 +562,13 @@ async def test_a_stream_that_is_left_while_another_task_reads_it() -> None:
     chat = chat_of(call("wait"), "Next.", agent=Agent(functions=[wait]))
     stream = chat.stream("Hi")
     run = await stream.__aenter__()
+
+    async def read_on() -> None:
+        async for _ in run:
+            pass
+
     async with anyio.create_task_group() as group:
-        group.start_soon(_read_on, run)
+        group.start_soon(read_on)
         await reading.wait()
         with pytest.raises(RuntimeError, match="read by another task"):
             await stream.__aexit__(None, None, None)
@@ -651,16 +576,8 @@ async def test_a_stream_that_is_left_while_another_task_reads_it() -> None:
     assert (await chat.run("And?")).text == "Next."
 
 
-async def test_leaving_a_stream_before_it_was_entered_does_nothing() -> None:
-    """As an exit stack may do it."""
-    await chat_of().stream("Hi").__aexit__(None, None, None)
-
-
-# --- the whole conversation ---
-
-
 async def test_a_fork_continues_from_a_message() -> None:
-    """With the agent and the context variables of that time; the original stays."""
+    """A fork has the agent and the context variables of that time, and the original stays."""
     sales = Agent(name="Sales")
     triage = Agent(name="Triage", functions=[sales])
     script = ["Hi.", call("transfer_to_sales"), "Sales.", "From the fork."]
@@ -679,7 +596,7 @@ async def test_a_fork_continues_from_a_message() -> None:
 
 @pytest.mark.parametrize("at", range(5))
 async def test_a_fork_from_any_message_is_valid(at: int) -> None:
-    """Calls whose answers are not in it are open, and a new message closes them."""
+    """Calls without an answer in the fork are open, and a new message closes them."""
     calls = [call("order", number=7), call("order", number=8)]
     chat = chat_of(calls, "Both.", "Yes.")
     await chat.run("Where?")
@@ -691,21 +608,17 @@ async def test_a_fork_from_any_message_is_valid(at: int) -> None:
 
 @pytest.mark.parametrize("at", [-1, 3])
 async def test_a_fork_at_no_message_is_an_error(at: int) -> None:
-    """The text says how many there are."""
+    """The error has the number of messages; a conversation that was never written cannot be forked either."""
     chat = chat_of("Hi.")
+    with pytest.raises(ConfigurationError, match="no conversation 'a'"):
+        await chat.fork("b")
     await chat.run("Hi")
     with pytest.raises(ConfigurationError, match=f"has 2 messages and cannot be forked at {at}"):
         await chat.fork("b", until=at)
 
 
-async def test_a_fork_of_what_was_never_written_is_an_error() -> None:
-    """There is nothing to copy."""
-    with pytest.raises(ConfigurationError, match="no conversation 'a'"):
-        await chat_of().fork("b")
-
-
 async def test_a_history_may_be_replaced() -> None:
-    """To import one, or to take the last messages back."""
+    """A program may import a history, or take the last messages back."""
     other = Agent(name="Other")
     chat = chat_of("Hi.", agents=[other])
     await chat.replace([user("1"), {"role": "assistant", "content": "One."}], agent=other, context_variables={"n": 1})
@@ -721,11 +634,8 @@ async def test_a_history_may_be_replaced() -> None:
         await chat.replace([], agent=Agent(name="Third"))
 
 
-# --- two writers ---
-
-
 async def test_a_run_that_another_writer_has_overtaken() -> None:
-    """It ends with Conflict, which has both histories; the store has that of the other writer."""
+    """Conflict has both histories, and the store has the history of the other writer."""
     store = MemoryStore()
 
     async def elsewhere() -> str:
@@ -748,7 +658,7 @@ async def test_a_run_that_another_writer_has_overtaken() -> None:
 
 
 async def test_decisions_are_about_one_revision() -> None:
-    """If the conversation was changed since, nothing runs: an approval is not for a call that came later."""
+    """If the conversation was changed since, nothing runs: an approval is not for a later call."""
     ran: list[int] = []
 
     @tool(approve=True)
@@ -776,17 +686,14 @@ async def test_decisions_are_about_one_revision() -> None:
 
 
 def test_the_stores_are_public() -> None:
-    """With the package that exports them."""
+    """Stores name the package that exports them."""
     for kind in (MemoryStore, SQLiteStore, PostgresStore, Conversation):
         assert kind.__module__ == "aswarm.conversations"
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_memory_store_may_be_used_from_several_event_loops() -> None:
-    """Its conversations do not belong to one."""
-    chat = chat_of("One.", "Two.")
-    await chat.run("1")
-    await asyncio.to_thread(asyncio.run, MemoryStore().load("a"))
+    """Its conversations do not belong to one event loop."""
     store = MemoryStore()
 
     def in_thread() -> None:

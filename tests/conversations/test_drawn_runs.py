@@ -1,4 +1,4 @@
-"""Drawn runs that are cut at drawn points: whatever the store has then is a valid history, and the truth."""
+"""Drawn runs that are cut at drawn points: the store has a valid and true history then."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ TURNS = st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4), max_s
 
 
 class Watched(MemoryStore):
-    """A store that keeps what it had after each write, and which functions had begun and ended then."""
+    """A store that keeps each written conversation, with the functions that had started and finished then."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.begun: list[str] = []
-        self.ended: list[str] = []
+        self.started: list[str] = []
+        self.finished: list[str] = []
         self.seen: list[tuple[Stored, list[str], list[str]]] = []
 
     async def write(self, conversation_id: str, change: Change, /) -> None:
-        ended = self.ended.copy()
+        finished = self.finished.copy()
         await super().write(conversation_id, change)
         stored = await self.load(conversation_id)
         assert stored is not None
-        self.seen.append((stored, self.begun.copy(), ended))
+        self.seen.append((stored, self.started.copy(), finished))
 
 
 def agents(store: Watched) -> Agent:
     """An agent with a function of each kind, and a second one with the same functions."""
 
     async def run(mark: str) -> str:
-        store.begun.append(mark)
+        store.started.append(mark)
         await anyio.sleep(0.001)
-        store.ended.append(mark)
+        store.finished.append(mark)
         return f"did {mark}"
 
     async def together(mark: str) -> str:
@@ -55,8 +55,8 @@ def agents(store: Watched) -> Agent:
 
     @tool(thread=False)
     def plain(mark: str) -> str:
-        store.begun.append(mark)
-        store.ended.append(mark)
+        store.started.append(mark)
+        store.finished.append(mark)
         return f"did {mark}"
 
     async def fails(mark: str) -> str:
@@ -83,51 +83,46 @@ def agents(store: Watched) -> Agent:
 
 def script(turns: list[list[str]]) -> list[Any]:
     """A model that makes these calls, each with a mark of its own, and then answers."""
-    steps: list[Any] = []
-    for at, names in enumerate(turns):
-        marks = [f"{at}.{position}" for position in range(len(names))]
-        steps.append(
-            [
-                call(name) if name.startswith("transfer") else call(name, call_id=f"c{mark}", mark=mark)
-                for name, mark in zip(names, marks, strict=True)
-            ]
-        )
+    steps: list[Any] = [
+        [
+            call(name) if name.startswith("transfer") else call(name, call_id=f"c{at}.{n}", mark=f"{at}.{n}")
+            for n, name in enumerate(names)
+        ]
+        for at, names in enumerate(turns)
+    ]
     return [*steps, "Done.", "Done."]
 
 
-def told(stored: Stored) -> dict[str, str | None]:
-    """What the history says of each marked call."""
+def answers_of(stored: Stored) -> dict[str, str | None]:
+    """Return the answer of each marked call in the history, or None."""
     calls = [each for message in stored.messages for each in message.get("tool_calls") or ()]
     marks = {each["id"]: json.loads(each["function"]["arguments"] or "{}").get("mark") for each in calls}
-    answers = {
-        each["tool_call_id"]: each["content"]
-        for each in stored.messages
-        if each["role"] == "tool" and "waiting" not in each
-    }
+    results = [each for each in stored.messages if each["role"] == "tool" and "waiting" not in each]
+    answers = {each["tool_call_id"]: each["content"] for each in results}
     return {mark: answers.get(call_id) for call_id, mark in marks.items() if mark}
 
 
 def check_seen(store: Watched) -> None:
-    """What is true after each write."""
-    for stored, begun, ended in store.seen:
+    """Check the history after each write."""
+    for stored, started, finished in store.seen:
         check_history(stored.messages, allow_open=True)
-        says = told(stored)
+        answers = answers_of(stored)
         unknown = {json.loads(each.arguments)["mark"] for each in stored.unknown_calls}
-        for mark in ended:
-            assert says[mark] == UNKNOWN or mark in (says[mark] or "") or mark in unknown
-        for mark in begun:
-            assert says[mark] is not None or mark in unknown
-        for mark, content in says.items():
+        for mark in finished:
+            assert answers[mark] == UNKNOWN or mark in (answers[mark] or "") or mark in unknown
+        for mark in started:
+            assert answers[mark] is not None or mark in unknown
+        for mark, content in answers.items():
             if content is not None and "did" in content:
-                assert mark in store.ended
+                assert mark in store.finished
             if content in (None, "not run: interrupted") and mark not in unknown:
-                assert mark not in begun
+                assert mark not in started
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @given(turns=TURNS, cut=st.integers(0, 30), way=st.sampled_from(["whole", "stream", "cancel"]), at=st.integers(0, 20))
 def test_a_run_that_is_cut_anywhere(backend: str, turns: list[list[str]], cut: int, way: str, at: int) -> None:
-    """After each write the history is valid, calls that began have an answer or are listed, and a new run can follow."""
+    """After each write the history is valid, started calls have an answer or are unknown, and a new run can follow."""
     store = Watched()
     agent = agents(store)
 

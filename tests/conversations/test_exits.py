@@ -1,4 +1,4 @@
-"""However a run ends, and whenever its process dies: the store has what the run's response says."""
+"""The store has the response of a run, however the run ends and whenever its process dies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Hold, RunError, tool
 from aswarm.conversations import Change, Conflict, Conversation, MemoryStore, SQLiteStore, Store
-from aswarm.middleware import Handlers, ToolOutcome
+from aswarm.middleware import CompletionHandler, ToolOutcome
 from aswarm.testing import ScriptedModel, call, check_history
-from tests.support.conversations.stores import read, user
+from tests.support.conversations.stores import change, read, user
+from tests.support.middleware.middlewares import Chunks, around_calls, around_completions, passed_on
+from tests.support.runtime.virtual_time import virtual_backend
 
 pytestmark = pytest.mark.anyio
 UNKNOWN = "cancelled; its outcome is unknown"
@@ -35,8 +37,19 @@ def chat_of(store: Store, agent: Agent, *script: Any, **options: Any) -> Convers
     return Conversation(store, "a", AsyncSwarm(ScriptedModel(script).client(), **options), agent=agent)
 
 
+async def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+async def forever() -> str:
+    """Never return."""
+    await anyio.sleep_forever()
+    return "never"
+
+
 async def answers(store: Store) -> list[str | None]:
-    """What the store has as the answers of all calls, in order; None for an open one."""
+    """Return the answers of all calls in the store, in order; None for an open call."""
     stored = await store.load("a")
     assert stored is not None
     check_history(stored.messages, allow_open=True)
@@ -45,11 +58,8 @@ async def answers(store: Store) -> list[str | None]:
     return [found.get(each) for each in calls]
 
 
-# --- what a process that dies leaves ---
-
-
 async def test_the_message_is_written_before_the_model_is_asked(store: Store) -> None:
-    """It is there even if the provider never answers."""
+    """The message is in the store even if the provider never answers."""
     seen: list[Any] = []
 
     class Source:
@@ -62,7 +72,7 @@ async def test_the_message_is_written_before_the_model_is_asked(store: Store) ->
 
 
 async def test_a_call_is_written_before_its_function_runs(store: Store) -> None:
-    """As one whose outcome is unknown; once it has ended, with its result."""
+    """Its outcome is unknown until the function ends; then the store has its result."""
     seen: list[Any] = []
 
     async def look(number: int) -> str:
@@ -77,8 +87,8 @@ async def test_a_call_is_written_before_its_function_runs(store: Store) -> None:
     assert all(each and UNKNOWN in each for each in seen)
 
 
-async def test_calls_that_have_not_begun_are_open(store: Store) -> None:
-    """A process that dies leaves them to be resumed."""
+async def test_a_call_that_has_not_started_is_open(store: Store) -> None:
+    """After the death of the process, it can be resumed."""
     seen: list[Any] = []
 
     async def alone(context_variables: Json) -> str:
@@ -90,31 +100,8 @@ async def test_calls_that_have_not_begun_are_open(store: Store) -> None:
     assert seen == [[UNKNOWN, None], ["ok", UNKNOWN]]
 
 
-async def test_a_result_is_written_while_a_call_beside_it_runs(store: Store) -> None:
-    """It does not wait for the end of the turn."""
-    ended = anyio.Event()
-
-    async def quick() -> str:
-        """Be quick."""
-        return "quick"
-
-    async def slow() -> str:
-        """Be slow."""
-        await ended.wait()
-        return "slow"
-
-    chat = chat_of(store, Agent(functions=[quick, slow]), [call("slow"), call("quick")], "Done.")
-    async with anyio.create_task_group() as group:
-        group.start_soon(chat.run, "Go")
-        with anyio.fail_after(60):
-            while await store.load("a") is None or await answers(store) != [UNKNOWN, "quick"]:
-                await anyio.sleep(0.005)
-        ended.set()
-    assert await answers(store) == ["slow", "quick"]
-
-
-async def test_a_question_is_written_while_a_call_beside_it_runs(store: Store) -> None:
-    """A call that has asked before it did anything is open, with its question."""
+async def test_a_result_and_a_question_are_written_while_a_call_beside_them_runs(store: Store) -> None:
+    """They do not wait for the end of the turn; a call that has asked before it did anything is open, with its question."""
     ended = anyio.Event()
 
     @tool(may_wait=True)
@@ -127,58 +114,54 @@ async def test_a_question_is_written_while_a_call_beside_it_runs(store: Store) -
         await ended.wait()
         return "slow"
 
-    chat = chat_of(store, Agent(functions=[ask, slow]), [call("slow"), call("ask")])
+    chat = chat_of(store, Agent(functions=[pay, ask, slow]), [call("slow"), call("pay"), call("ask")])
     async with anyio.create_task_group() as group:
         group.start_soon(chat.run, "Go")
         with anyio.fail_after(60):
             while (stored := await store.load("a")) is None or not any(each.reason for each in stored.waiting):
                 await anyio.sleep(0.005)
+            while await answers(store) != [UNKNOWN, "paid", None]:
+                await anyio.sleep(0.005)
         assert [each.reason for each in stored.waiting] == ["Really?"]
         ended.set()
     stored = await store.load("a")
     assert stored is not None and stored.stop == "waiting"
+    assert await answers(store) == ["slow", "paid", None]
 
 
 async def test_a_handoff_is_written_before_the_next_completion(store: Store) -> None:
-    """The new agent begins with it."""
-    sales = Agent(name="Sales")
-    model = ScriptedModel([call("transfer_to_sales"), "Hi."])
+    """The new agent starts with the handoff in the store."""
     states: list[Any] = []
 
-    def watch(handlers: Handlers) -> Handlers:
-        async def complete(request: CompletionRequest) -> AsyncIterator[Any]:
-            states.append(await store.load("a"))
-            async for chunk in handlers.complete(request):
-                yield chunk
+    async def watch(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
+        states.append(await store.load("a"))
+        async for chunk in passed_on(inner, request):
+            yield chunk
 
-        return replace(handlers, complete=complete)
-
-    swarm = AsyncSwarm(model.client(), middleware=[watch])
-    await Conversation(store, "a", swarm, agent=Agent(functions=[sales])).run("Go")
+    agent, script = Agent(functions=[Agent(name="Sales")]), [call("transfer_to_sales"), "Hi."]
+    await chat_of(store, agent, *script, middleware=[around_completions(watch)]).run("Go")
     assert [(each.agent, len(each.messages)) for each in states] == [("Agent", 1), ("Sales", 3)]
 
 
 async def test_a_repeatable_call_that_was_cut(store: Store) -> None:
-    """It is open, and unknown; a new message says of it that its outcome is unknown."""
+    """It is open and unknown; after a new message, its outcome is unknown."""
+    scope, started = anyio.CancelScope(), list[str]()
 
-    scope, begun = anyio.CancelScope(), list[str]()
-
-    async def begin(name: str) -> str:
-        begun.append(name)
-        if len(begun) == 2:
+    async def start(name: str) -> str:
+        started.append(name)
+        if len(started) == 2:
             scope.cancel()
-        await anyio.sleep(60)
-        return name
+        return await forever()
 
     @tool(repeatable=True)
     async def search() -> str:
         """Search."""
-        return await begin("search")
+        return await start("search")
 
     @tool
     async def pay() -> str:
         """Pay."""
-        return await begin("pay")
+        return await start("pay")
 
     chat = chat_of(store, Agent(functions=[search, pay]), [call("search", call_id="s"), call("pay")], "Well.")
     with scope:
@@ -191,18 +174,9 @@ async def test_a_repeatable_call_that_was_cut(store: Store) -> None:
     check_history((await chat.load()).messages)
 
 
-# --- exits ---
-
-
 async def test_a_run_that_is_left_in_a_tool(store: Store) -> None:
-    """The call is unknown, the conversation continues, and later runs are not held up."""
-
-    async def slow() -> str:
-        """Be slow."""
-        await anyio.sleep(60)
-        return "slow"
-
-    chat = chat_of(store, Agent(functions=[slow]), call("slow"), "Next.")
+    """The call is unknown, and the conversation continues."""
+    chat = chat_of(store, Agent(functions=[forever]), call("forever"), "Next.")
     async with chat.stream("Go") as run:
         async for event in run:
             if type(event).__name__ == "ToolCallStarted":
@@ -215,27 +189,22 @@ async def test_a_run_that_is_left_in_a_tool(store: Store) -> None:
 
 
 async def test_a_run_that_is_cancelled(store: Store) -> None:
-    """In a plain function, which cannot be stopped: its result is kept."""
-
-    began, cancelled = threading.Event(), threading.Event()
+    """A plain function cannot be stopped, so its result is kept."""
+    started, cancelled = threading.Event(), threading.Event()
 
     def slow() -> str:
         """Be slow."""
-        began.set()
+        started.set()
         assert cancelled.wait(120)
         return "slow"
 
-    async def cancel() -> None:
-        while not began.is_set():
+    chat = chat_of(store, Agent(functions=[slow]), call("slow"), "unreachable")
+    async with anyio.create_task_group() as group:
+        group.start_soon(chat.run, "Go")
+        while not started.is_set():
             await anyio.sleep(0.01)
         group.cancel_scope.cancel()
         cancelled.set()
-
-    chat = chat_of(store, Agent(functions=[slow]), call("slow"), "unreachable")
-    async with anyio.create_task_group() as group:
-        group.start_soon(cancel)
-        await chat.run("Go")
-    assert group.cancel_scope.cancelled_caught
     stored = await chat.load()
     assert (stored.stop, await answers(store)) == ("cancelled", ["slow"])
 
@@ -243,7 +212,7 @@ async def test_a_run_that_is_cancelled(store: Store) -> None:
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("delay", [0.0, 0.001, 0.003, 0.01, 0.03])
 async def test_tasks_that_are_cancelled_natively(store: Store, delay: float) -> None:
-    """`task.cancel()` respects no shield. Whatever it interrupts, the conversation is valid, and continues."""
+    """`task.cancel()` respects no shield; whatever it interrupts, the conversation stays valid."""
 
     async def slow(number: int) -> str:
         """Be slow."""
@@ -268,7 +237,7 @@ async def test_tasks_that_are_cancelled_natively(store: Store, delay: float) -> 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_an_event_loop_that_ends(path: Any) -> None:
-    """All tasks are cancelled at once, the one that writes too: the last write is done all the same."""
+    """All tasks are cancelled at once, also the task that writes; the last write is still done."""
 
     async def main() -> None:
         program = asyncio.current_task()
@@ -293,7 +262,7 @@ async def test_an_event_loop_that_ends(path: Any) -> None:
 
 
 async def test_an_exception_of_the_hook_for_errors_of_tools(store: Store) -> None:
-    """The call has ended, and is answered; the run has failed."""
+    """The call has an answer, and the run has failed."""
 
     def broken() -> str:
         """Break."""
@@ -311,45 +280,17 @@ async def test_an_exception_of_the_hook_for_errors_of_tools(store: Store) -> Non
     assert (stored.stop, await answers(store)) == ("error", ["Error: the call failed."])
 
 
-async def test_a_middleware_that_returns_no_outcome(store: Store) -> None:
-    """The run ends with an error that says so, as without a store."""
+@pytest.mark.parametrize("is_instead", [True, False])
+async def test_a_middleware_around_a_call(store: Store, is_instead: bool) -> None:
+    """An answer in place of the function is kept; after a wrong result, the run fails and the call is unknown."""
 
-    def wrong(handlers: Handlers) -> Handlers:
-        async def call_tool(call: Any, context: Any, started: Any) -> Any:
-            await handlers.call_tool(call, context, started)
-            return "text"
+    async def around(inner: Any, made: Any, context: Any, started: Any) -> Any:
+        return ToolOutcome("instead") if is_instead else str(await inner(made, context, started))
 
-        return replace(handlers, call_tool=call_tool)
-
-    async def fine() -> str:
-        """Do it."""
-        return "ok"
-
-    chat = chat_of(store, Agent(functions=[fine]), call("fine"), middleware=[wrong])
-    with pytest.raises(Exception, match="must return a ToolOutcome"):
+    chat = chat_of(store, Agent(functions=[pay]), call("pay"), "Done.", middleware=[around_calls(around)])
+    with nullcontext() if is_instead else pytest.raises(Exception, match="must return a ToolOutcome"):
         await chat.run("Go")
-    assert await answers(store) == [UNKNOWN]
-
-
-async def test_a_middleware_that_answers_in_place_of_the_function(store: Store) -> None:
-    """The answer is kept, and nothing is unknown on the way."""
-
-    def instead(handlers: Handlers) -> Handlers:
-        async def call_tool(call: Any, context: Any, started: Any) -> Any:
-            return ToolOutcome("instead")
-
-        return replace(handlers, call_tool=call_tool)
-
-    async def fine() -> str:
-        """Do it."""
-        return "ok"
-
-    chat = chat_of(store, Agent(functions=[fine]), call("fine"), "Done.", middleware=[instead])
-    await chat.run("Go")
-    assert await answers(store) == ["instead"]
-
-
-# --- a store that fails ---
+    assert await answers(store) == ["instead" if is_instead else UNKNOWN]
 
 
 class FailingStore(MemoryStore):
@@ -400,22 +341,18 @@ async def test_a_write_that_fails_ends_the_run(number: int, mode: str) -> None:
 
 
 async def test_a_store_that_fails_for_good(caplog: pytest.LogCaptureFixture) -> None:
-    """The error of the run is raised; that of the last write is logged."""
-
-    async def pay() -> str:
-        """Pay."""
-        return "paid"
-
-    chat = chat_of(FailingStore(3, 99), Agent(functions=[pay]), call("pay"), "Done.")
+    """The error of the run is raised, and the error of the last write is logged."""
+    store = FailingStore(3, 99)
+    chat = chat_of(store, Agent(functions=[pay]), call("pay"), "Done.")
     with caplog.at_level(logging.ERROR, "aswarm"), pytest.raises(RunError, match="the disk is full") as caught:
         await chat.run("Go")
     assert caught.value.response is not None and caught.value.response.messages[-1]["content"] == "paid"
     assert "the conversation 'a' could not be written" in caplog.text
-    assert await answers(chat._target.store) == [UNKNOWN]
+    assert await answers(store) == [UNKNOWN]
 
 
 async def test_a_stream_whose_last_write_fails() -> None:
-    """The reader gets no RunFinished, but the error; with what the run has done."""
+    """The reader gets the error with the response of the run, and no RunFinished."""
     chat = chat_of(FailingStore(2, 99), Agent(), "Done.")
     events: list[str] = []
     with pytest.raises(RunError, match="the disk is full") as caught:
@@ -435,24 +372,17 @@ async def test_a_stream_that_is_left_and_cannot_be_written() -> None:
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("number", range(1, 5))
 async def test_a_write_that_the_event_loop_cancels_is_done_again(number: int) -> None:
-    """As at the end of `asyncio.run`, which cancels all tasks. The run does not notice."""
-
-    async def pay() -> str:
-        """Pay."""
-        return "paid"
-
+    """The end of `asyncio.run` cancels all tasks, and the run does not notice the cancelled write."""
     chat = chat_of(FailingStore(number, number, "cancelled"), Agent(functions=[pay]), call("pay"), "Done.")
     assert (await chat.run("Go")).text == "Done."
     stored = await chat.load()
-    assert (stored.stop, [each["role"] for each in stored.messages]) == (
-        "answer",
-        ["user", "assistant", "tool", "assistant"],
-    )
+    roles = ["user", "assistant", "tool", "assistant"]
+    assert (stored.stop, [each["role"] for each in stored.messages]) == ("answer", roles)
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_an_event_loop_that_ends_in_the_last_write() -> None:
-    """All tasks are cancelled; the write is done again by another one, and the run is cancelled then."""
+    """All tasks are cancelled; another task repeats the write, and the run is cancelled then."""
     writing = asyncio.Event()
 
     class SlowStore(MemoryStore):
@@ -484,70 +414,59 @@ async def test_a_run_that_was_overtaken_writes_nothing_more() -> None:
         """Write as another process does."""
         stored = await store.load("a")
         assert stored is not None
-        base = replace(stored, revision=stored.revision)
-        await MemoryStore.write(store, "a", Change(base.revision, "other", 0, [user("other")], "Agent", {}))
+        await MemoryStore.write(store, "a", change(stored, user("other"), keep=0))
         return "ok"
 
-    agent = Agent(functions=[elsewhere])
+    chat = chat_of(store, Agent(functions=[elsewhere]), call("elsewhere"), "unreachable")
     with pytest.raises(Conflict) as caught:
-        await read(chat_of(store, agent, call("elsewhere"), "unreachable").stream("Go"))
+        await read(chat.stream("Go"))
     assert store.writes == 3
     assert caught.value.response is not None
-    stored = await store.load("a")
-    assert stored is not None and stored.messages == [user("other")]
+    assert (await chat.load()).messages == [user("other")]
 
 
-# --- the store ends first ---
+@asynccontextmanager
+async def sleeping(store: Store) -> AsyncIterator[anyio.CancelScope]:
+    """A run that is in a function until its scope is cancelled; it may end after the block."""
+    started, scope = anyio.Event(), anyio.CancelScope()
 
-
-class Sleeper:
-    """A conversation whose run stays in a tool until it is cancelled."""
-
-    def __init__(self, store: SQLiteStore) -> None:
-        self._began = anyio.Event()
-        self._chat = chat_of(store, Agent(functions=[self.sleep]), call("sleep"))
-        self.scope = anyio.CancelScope()
-
-    async def sleep(self) -> None:
+    async def sleep() -> None:
         """Sleep."""
-        self._began.set()
+        started.set()
         await anyio.sleep_forever()
 
-    async def run(self) -> None:
-        """Run it until `scope` is cancelled."""
-        with self.scope:
-            await self._chat.run("Go")
+    async def run() -> None:
+        with scope:
+            await chat_of(store, Agent(functions=[sleep]), call("sleep")).run("Go")
 
-    async def begin(self, group: anyio.abc.TaskGroup) -> None:
-        """Return once it is in the tool."""
-        group.start_soon(self.run)
-        with anyio.fail_after(60):
-            await self._began.wait()
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        await started.wait()
+        yield scope
 
 
 async def test_a_store_that_closes_waits_for_the_runs_that_end(path: Path) -> None:
-    """Servers cancel the requests that are left and end the lifespan in one moment: what they leave is written all the same."""
-    async with anyio.create_task_group() as group, SQLiteStore(path) as store:
-        sleeper = Sleeper(store)
-        await sleeper.begin(group)
-        sleeper.scope.cancel()
+    """Servers cancel the open requests and end the lifespan in one moment: their responses are still written."""
+    store = SQLiteStore(path)
+    await store.__aenter__()
+    async with sleeping(store) as scope:
+        scope.cancel()
+        await store.__aexit__(None, None, None)
     async with SQLiteStore(path) as store:
         stored = await store.load("a")
         assert stored is not None
         assert (stored.stop, await answers(store)) == ("cancelled", [UNKNOWN])
 
 
-async def test_a_store_that_closes_does_not_wait_for_a_run_without_end(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After some seconds it is closed. The history is valid, as after a process that died."""
-    monkeypatch.setattr("aswarm.conversations._base.CLOSING_SECONDS", 0.01)
-    async with anyio.create_task_group() as group:
-        async with SQLiteStore(path) as store:
-            sleeper = Sleeper(store)
-            await sleeper.begin(group)
+@pytest.mark.parametrize("anyio_backend", [*map(virtual_backend, ("asyncio", "trio"))], ids=["asyncio", "trio"])
+async def test_a_store_that_closes_does_not_wait_for_a_run_without_end(path: Path) -> None:
+    """After some seconds it is closed. The history is valid, as after the death of a process."""
+    store = SQLiteStore(path)
+    await store.__aenter__()
+    async with sleeping(store) as scope:
+        await store.__aexit__(None, None, None)
         async with SQLiteStore(path) as reader:
             stored = await reader.load("a")
             assert stored is not None
             assert (stored.stop, await answers(reader)) == (None, [UNKNOWN])
-        group.cancel_scope.cancel()
+        scope.cancel()

@@ -1,11 +1,14 @@
-"""Drawn conversations with every history function: valid requests, stable beginnings, and records that stay whole."""
+"""Drawn conversations with every history function: valid requests that start alike, and records that stay whole."""
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import itertools
+import json
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,11 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Agent
-from aswarm._run.state import RunState
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Response
 from aswarm.conversations import HistoryFunction, MessageBlock, last, own_turns, since_handoff, without_tool_results
-from aswarm.testing import check_history
-from tests.support.run.recording import WHOLE, asking, complete, finish, told, wire_call
+from aswarm.testing import ScriptedModel, check_history
+from tests.support.run.recording import asking, told, wire_call
 from tests.support.wire.response_bodies import check_body
 
 pytestmark = pytest.mark.slow
@@ -37,8 +39,8 @@ class Turn:
 
 
 TURNS = st.builds(Turn, st.integers(1, 3), st.booleans(), st.none() | st.integers(0, 2))
-# Each run: the agent that begins it, its turns with calls, whether it ends with an answer or is left before, and the roles
-# of the messages that it begins with.
+# Each run: the first agent, its turns with calls, whether it ends with an answer or is left before, and the roles
+# of its first messages.
 ASKED = st.sampled_from([["user"], ["user"], ["user", "system"], ["user", "user"], ["system"], []])
 RUNS = st.lists(st.tuples(st.integers(0, 2), st.lists(TURNS, max_size=6), st.booleans(), ASKED), min_size=1, max_size=6)
 BEGINNINGS: list[list[Json]] = [
@@ -52,47 +54,34 @@ BEGINNINGS: list[list[Json]] = [
 
 @dataclass
 class Talk:
-    """A conversation of three agents that have the function. `seen`: what each of them was sent, and its runs and blocks."""
+    """A conversation of three agents with this function. `seen`: for each request, its agent, run, messages and blocks."""
 
     function: HistoryFunction | None
     history: list[Json]
-    agents: list[Agent] = field(init=False)
+    agents: dict[str, Agent] = field(init=False)
     seen: list[tuple[str, int, list[Json], list[MessageBlock]]] = field(default_factory=list)
-    before: list[Json] = field(default_factory=list)
     blocks: list[MessageBlock] = field(default_factory=list)
+    steps: list[list[Json] | None] = field(default_factory=list)
     run: int = 0
 
     def __post_init__(self) -> None:
-        self.agents = [Agent(name=name, history=self._spied) for name in "ABC"]
+        async def work(is_long: bool) -> str:
+            return LONG if is_long else "ok"
+
+        async def hand_over(name: str) -> Agent:
+            return self.agents[name]
+
+        self.agents = {
+            name: Agent(name=name, instructions="Instructions.", history=self._spied, functions=[work, hand_over])
+            for name in "ABC"
+        }
 
     def _spied(self, blocks: list[MessageBlock], agent: Agent) -> Sequence[MessageBlock]:
         self.blocks = blocks.copy()
         return blocks if self.function is None else self.function(blocks, agent)
 
-    def say(self, first: int, turns: list[Turn], is_answered: bool, asked: list[str]) -> None:
-        """One run, from messages of these roles."""
-        self.run += 1
-        self.before = before = [*self.history, *({"role": role, "content": f"{role} {self.run}"} for role in asked)]
-        given_messages = copy.deepcopy(before)
-        state = RunState(self.agents[first], before, None)
-        for number, turn in enumerate(turns):
-            self.ask(state)
-            complete(state, *(wire_call(f"c{self.run}.{number}.{each}") for each in range(turn.calls)))
-            for call in state.turn.calls:
-                finish(call, LONG if turn.is_long else "ok", agent=None)
-            if turn.target is not None:
-                finish(state.turn.calls[-1], agent=self.agents[turn.target])
-            state.end_turn()
-        self.ask(state, is_last=True)
-        if is_answered:
-            complete(state, content="An answer.")
-        assert before == given_messages  # the caller's messages stay as they were
-        self.history = before + state.response.messages
-        check_history([message for message in state.response.messages if message["role"] != "user"])
-
-    def ask(self, state: RunState, *, is_last: bool = False) -> None:
-        """One request, which must be valid for both APIs."""
-        request = state.request("Instructions.", WHOLE)
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Json, None]:
+        """Check a request, which must be valid for both APIs, and answer it; a step of None is a failure."""
         messages = request.body["messages"]
         check_history(messages)
         assert messages[0] == {"role": "system", "content": "Instructions."}
@@ -100,19 +89,49 @@ class Talk:
         assert users[-1:] == [block.message["content"] for block in self.blocks if block.role == "user"][-1:]
         assert request.chat_body() == request.copy().chat_body()
         made = request.responses_body()
-        if is_last:
+        if len(self.steps) == 1:
             assert made == request.copy().responses_body()  # with what is known, and without it
             check_body(made)
-            again = RunState(state.agent, self.recorded(state), None).request("Instructions.", WHOLE)
-            assert again.body == request.body  # a run that begins here is sent the same
-        self.seen.append((state.agent.name, self.run, messages, self.blocks))
+        self.seen.append((request.agent.name, self.run, copy.deepcopy(messages), self.blocks))
+        if (calls := self.steps.pop(0)) is None:
+            raise CompletionError("left")
+        message = {"content": None, "tool_calls": calls} if calls else {"content": "An answer."}
+        yield {"choices": [{"message": {"role": "assistant", **message}, "finish_reason": "stop"}]}
 
-    def recorded(self, state: RunState) -> list[Json]:
-        """All messages that are recorded by now."""
-        return [*self.before, *state.response.messages]
+    async def say(self, first: int, turns: list[Turn], is_answered: bool, asked: list[str]) -> None:
+        """One run, from messages of these roles."""
+        self.run += 1
+        before = [*self.history, *({"role": role, "content": f"{role} {self.run}"} for role in asked)]
+        given_messages = copy.deepcopy(before)
+        self.steps = [*(self._calls(number, turn) for number, turn in enumerate(turns)), [] if is_answered else None]
+        response = await self._response("ABC"[first], before, is_answered=is_answered)
+        assert before == given_messages  # the caller's messages stay as they were
+        self.history = before + response.messages
+        check_history([message for message in response.messages if message["role"] != "user"])
+        self.steps, last = [None], self.seen[-1]  # a run that starts at the last request is sent the same
+        await self._response(last[0], before + response.messages[: -1 if is_answered else None])
+        assert self.seen.pop()[2] == last[2]
+
+    async def _response(self, name: str, messages: list[Json], *, is_answered: bool = False) -> Response:
+        with nullcontext() if is_answered else pytest.raises(CompletionError) as caught:
+            return await AsyncSwarm(self).run(self.agents[name], messages)
+        return caught.value.response
+
+    def _calls(self, number: int, turn: Turn) -> list[Json]:
+        calls = [("work", {"is_long": turn.is_long}) for _ in range(turn.calls)]
+        if turn.target is not None:
+            calls[-1] = ("hand_over", {"name": "ABC"[turn.target]})
+        return [
+            {
+                "id": f"c{self.run}.{number}.{at}",
+                "type": "function",
+                "function": {"name": name, "arguments": json.dumps(made)},
+            }
+            for at, (name, made) in enumerate(calls)
+        ]
 
     def cuts(self, name: str) -> list[tuple[int, int, list[MessageBlock]]]:
-        """Where a request of this agent does not begin with the messages of the one before: both runs, and the blocks."""
+        """The requests of this agent that do not start with the messages of the one before: both runs, and the blocks."""
         own = [entry for entry in self.seen if entry[0] == name]
         return [
             (before[1], after[1], after[3])
@@ -122,11 +141,15 @@ class Talk:
 
 
 def talk(function: HistoryFunction | None, runs: Any, beginning: list[Json]) -> Talk:
-    """The conversation with this function. Its record is that of the same conversation without one."""
+    """The conversation with this function, which has the same record as without a function."""
     made, plain = Talk(function, beginning), Talk(None, beginning)
-    for each in runs:
-        made.say(*each)
-        plain.say(*each)
+
+    async def speak() -> None:
+        for each in runs:
+            await made.say(*each)
+            await plain.say(*each)
+
+    asyncio.run(speak())
     assert made.history == plain.history
     return made
 
@@ -137,17 +160,17 @@ def _calls(messages: Iterable[Mapping[str, Any]]) -> list[str]:
 
 @given(RUNS, st.sampled_from(BEGINNINGS))
 def test_a_function_that_returns_all_blocks_changes_nothing(runs: Any, beginning: list[Json]) -> None:
-    """The bodies are those of agents without a function, byte for byte."""
-    seen = talk(None, runs, beginning).seen
-    for _, _, messages, blocks in seen:
+    """The messages are those of an agent without a function."""
+    for _, _, messages, blocks in talk(None, runs, beginning).seen:
         recorded = [dict(each) for block in blocks for each in (block.message, *block.answers)]
-        plain = RunState(Agent(), recorded, None).request("Instructions.", WHOLE)
-        assert plain.body["messages"] == messages
+        plain = ScriptedModel(["Done."])
+        asyncio.run(AsyncSwarm(plain.client()).run(Agent(instructions="Instructions."), recorded))
+        assert plain.requests[0].messages == messages
 
 
 @given(RUNS, st.sampled_from(BEGINNINGS), st.integers(1, 12), st.data())
 def test_last_cuts_once_in_a_step(runs: Any, beginning: list[Json], n: int, data: st.DataObject) -> None:
-    """At most n blocks, the message of the user and what the history begins with; one cut for each step at most."""
+    """A request has n blocks, the message of the user and the instructions, and each step has one cut at most."""
     step = data.draw(st.integers(1, n))
     made = talk(last(n, step=step), runs, beginning)
     for name in "ABC":
@@ -159,13 +182,13 @@ def test_last_cuts_once_in_a_step(runs: Any, beginning: list[Json], n: int, data
         heads = [message for message in messages[1:] if message["role"] != "tool"]
         assert len(heads) <= n + 1 + leading
         first = next((block.role for block in blocks if block.role not in INSTRUCTIONS), None)
-        if first == "user":  # then so does the request
+        if first == "user":  # then the request starts with a message of the user too
             assert next(head["role"] for head in heads if head["role"] not in INSTRUCTIONS) == "user"
 
 
 @given(RUNS, st.sampled_from(BEGINNINGS))
 def test_since_handoff_cuts_only_where_another_agent_has_written(runs: Any, beginning: list[Json]) -> None:
-    """Between two requests of an agent, nothing is cut unless another agent has written a message."""
+    """Between two requests of an agent, a cut follows only a message of another agent."""
     made = talk(since_handoff, runs, beginning)
     for name in "ABC":
         for _, _, blocks in made.cuts(name):
@@ -177,7 +200,7 @@ def test_since_handoff_cuts_only_where_another_agent_has_written(runs: Any, begi
 
 @given(RUNS, st.sampled_from(BEGINNINGS))
 def test_own_turns_cuts_nothing_in_a_run(runs: Any, beginning: list[Json]) -> None:
-    """A request begins with the messages of the one before of the same agent in the same run; others' messages never come."""
+    """In one run, each request of an agent extends the request before, without messages of others."""
     made = talk(own_turns, runs, beginning)
     for name in "ABC":
         assert [cut for cut in made.cuts(name) if cut[0] == cut[1]] == []
@@ -187,7 +210,7 @@ def test_own_turns_cuts_nothing_in_a_run(runs: Any, beginning: list[Json]) -> No
 
 @given(RUNS, st.sampled_from(BEGINNINGS), st.integers(1, 4), st.integers(1, 6))
 def test_without_tool_results_keeps_the_newest(runs: Any, beginning: list[Json], keep: int, step: int) -> None:
-    """The results of the newest turns are there, all messages stay, and results go in whole steps."""
+    """The newest results are there, all messages stay, and results are removed in whole steps."""
     made = talk(without_tool_results(keep, step=step), runs, beginning)
     for name in "ABC":
         cuts = made.cuts(name)
@@ -221,13 +244,13 @@ COMBINED = [
 @pytest.mark.parametrize("function", COMBINED)
 @given(runs=RUNS, beginning=st.sampled_from(BEGINNINGS))
 def test_functions_can_be_combined(function: HistoryFunction, runs: Any, beginning: list[Json]) -> None:
-    """What one function leaves, the next may shorten; each request is valid."""
+    """A function may shorten the blocks of another function, and each request is valid."""
     talk(function, runs, beginning)
 
 
 @given(RUNS, st.sampled_from(BEGINNINGS), st.integers())
 def test_any_choice_of_blocks_is_sent_as_a_valid_request(runs: Any, beginning: list[Json], seed: int) -> None:
-    """Blocks left out, without results or without answers: no call is parted from its answer."""
+    """Whichever blocks are left out, no call is separated from its answer."""
 
     def choose(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
         changes: list[Callable[[MessageBlock], MessageBlock]] = [

@@ -1,4 +1,4 @@
-"""PostgreSQL: connecting, and what happens when the server or a connection goes away."""
+"""PostgreSQL: connecting, and the loss of the server or of a connection."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import anyio
 import psycopg
 import pytest
 
 from aswarm import ConfigurationError, StoreError
-from aswarm._sql.transactions import single
 from aswarm.conversations import PostgresStore
-from aswarm.conversations._statements import SCHEMA
 from tests.support.conversations.stores import change, user
 
 pytestmark = pytest.mark.asyncio
@@ -29,18 +28,19 @@ def admin(conninfo: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
+APPLICATION = 0x61737763  # the number of the store in a database
 _OTHERS = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
 
 
-def end_others(admin: psycopg.Connection) -> int:
-    """End the connections of the store, as a restart of the server does; how many there were."""
-    return len(admin.execute(f"SELECT pg_terminate_backend(pid, 5000) {_OTHERS}".encode()).fetchall())
+def others(admin: psycopg.Connection, column: str = "pid") -> list[Any]:
+    """Return a column of the connections of the store."""
+    return admin.execute(f"SELECT {column} {_OTHERS}".encode()).fetchall()
 
 
 async def until_alone(admin: psycopg.Connection) -> None:
-    """Wait until the store has no connection: the server notices a closed one a moment later."""
+    """Wait until the store has no connection: the server notices a closed connection a moment later."""
     with anyio.fail_after(60):
-        while admin.execute(f"SELECT pid {_OTHERS}".encode()).fetchall():
+        while others(admin):
             await asyncio.sleep(0.01)
 
 
@@ -52,20 +52,18 @@ def locked_row(conninfo: str) -> Iterator[None]:
         yield
 
 
-def end_waiting(admin: psycopg.Connection) -> None:
-    """End the connection that waits for a lock."""
-    admin.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+_WAITING = "FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 
 async def until_waiting(admin: psycopg.Connection) -> None:
     """Wait until a connection waits for a lock."""
     with anyio.fail_after(60):
-        while admin.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone() is None:
+        while admin.execute(f"SELECT 1 {_WAITING}".encode()).fetchone() is None:
             await asyncio.sleep(0.01)
 
 
 async def test_a_server_that_is_not_there_is_an_error() -> None:
-    """It is met when the store is opened."""
+    """The error comes when the store is opened."""
     with pytest.raises(ConfigurationError, match="the store cannot be opened in PostgreSQL: ") as caught:
         async with PostgresStore("host=127.0.0.1 port=1"):
             pass
@@ -73,7 +71,7 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
 
 
 async def test_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text says what to install."""
+    """The error names the extra to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ConfigurationError, match='install the extra "postgres"'):
         PostgresStore("")
@@ -81,17 +79,17 @@ async def test_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.processes
 async def test_a_newer_version_is_refused(conninfo: str, admin: psycopg.Connection) -> None:
-    """The text says which versions."""
+    """The error names both versions."""
     async with PostgresStore(conninfo):
         pass
-    admin.execute("UPDATE aswarm_format_61737763 SET version = 99")
+    admin.execute(f"UPDATE aswarm_format_{APPLICATION:x} SET version = 99".encode())
     with pytest.raises(ConfigurationError, match="its format is 99, this version reads 4"):
         async with PostgresStore(conninfo):
             pass
 
 
 async def test_many_open_an_empty_database_at_once(conninfo: str) -> None:
-    """One of them makes the tables."""
+    """Each of eight concurrent stores can use an empty database."""
 
     async def use(number: int) -> None:
         async with PostgresStore(conninfo) as store:
@@ -105,7 +103,7 @@ async def test_many_open_an_empty_database_at_once(conninfo: str) -> None:
 
 
 async def test_a_role_that_may_not_make_tables(conninfo: str, admin: psycopg.Connection) -> None:
-    """It uses those that are there."""
+    """A role without the right to make tables uses the existing tables."""
     async with PostgresStore(conninfo):
         pass
     role = conninfo.rpartition("test_")[2]
@@ -121,12 +119,12 @@ async def test_a_role_that_may_not_make_tables(conninfo: str, admin: psycopg.Con
 
 
 async def test_a_connection_that_the_server_has_closed_is_replaced(conninfo: str, admin: psycopg.Connection) -> None:
-    """A restart of the server is not seen, if no transaction was going on."""
+    """A restart of the server between transactions is not seen."""
     async with PostgresStore(conninfo) as store:
         async with anyio.create_task_group() as group:
             for number in range(5):
                 group.start_soon(store.write, str(number), change(None))
-        assert end_others(admin) == 1
+        assert len(others(admin, "pg_terminate_backend(pid, 5000)")) == 1
         assert len(await store.list()) == 5
 
 
@@ -138,7 +136,7 @@ async def test_a_connection_that_breaks_in_a_transaction(conninfo: str, admin: p
         with locked_row(conninfo):
             writing = asyncio.create_task(store.write("a", change(first, user("2"))))
             await until_waiting(admin)
-            end_waiting(admin)
+            admin.execute(f"SELECT pg_terminate_backend(pid, 5000) {_WAITING}".encode())
             await until_waiting(admin)
         await writing
         stored = await store.load("a")
@@ -146,7 +144,7 @@ async def test_a_connection_that_breaks_in_a_transaction(conninfo: str, admin: p
 
 
 async def test_a_transaction_that_waits_for_a_lock_is_an_error(conninfo: str) -> None:
-    """A lock of another program must not hold all runs for ever; a `lock_timeout` of the caller is kept."""
+    """A lock of another program does not stop all runs; a `lock_timeout` of the caller is kept."""
     first = change(None, user("1"))
     async with PostgresStore(f"{conninfo}%20-clock_timeout%3D300") as store:
         await store.write("a", first)
@@ -157,15 +155,21 @@ async def test_a_transaction_that_waits_for_a_lock_is_an_error(conninfo: str) ->
         await store.write("a", change(first, user("2")))
 
 
-async def test_a_transaction_waits_ten_seconds_for_a_lock(conninfo: str) -> None:
+async def test_a_transaction_waits_ten_seconds_for_a_lock(conninfo: str, admin: psycopg.Connection) -> None:
     """The caller's other options are kept."""
     async with PostgresStore(conninfo) as store:
-        assert await store._database.run(single, "SHOW lock_timeout") == [("10s",)]
-        assert await store._database.run(single, "SHOW search_path") == [(f"test_{conninfo.rpartition('test_')[2]}",)]
+        admin.execute("CREATE TABLE seen AS SELECT '' AS timeout, '' AS path WHERE false")
+        admin.execute(
+            "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen VALUES "
+            "(current_setting('lock_timeout'), current_setting('search_path')); RETURN NEW; END $$"
+        )
+        admin.execute("CREATE TRIGGER see BEFORE INSERT ON aswarm_conversation FOR EACH ROW EXECUTE FUNCTION see()")
+        await store.write("a", change(None))
+    assert admin.execute("SELECT * FROM seen").fetchall() == [("10s", f"test_{conninfo.rpartition('test_')[2]}")]
 
 
 async def test_a_task_that_is_cancelled_in_a_transaction(conninfo: str, admin: psycopg.Connection) -> None:
-    """The transaction is done, and no other one gets what it has started."""
+    """The transaction is done, and no later transaction gets a part of it."""
     first = change(None, user("1"))
     async with PostgresStore(conninfo) as store:
         await store.write("a", first)
@@ -181,7 +185,7 @@ async def test_a_task_that_is_cancelled_in_a_transaction(conninfo: str, admin: p
 
 async def test_a_task_that_is_cancelled_while_it_opens(conninfo: str, admin: psycopg.Connection) -> None:
     """No connection stays."""
-    admin.execute("SELECT pg_advisory_lock(%s)", (SCHEMA.application,))  # under which the tables are made
+    admin.execute("SELECT pg_advisory_lock(%s)", (APPLICATION,))  # under which the tables are made
     store = PostgresStore(f"{conninfo}%20-clock_timeout%3D1000")
     task = asyncio.create_task(store.__aenter__())
     await until_waiting(admin)
@@ -189,13 +193,13 @@ async def test_a_task_that_is_cancelled_while_it_opens(conninfo: str, admin: psy
     with pytest.raises(asyncio.CancelledError):
         await task
     await until_alone(admin)
-    admin.execute("SELECT pg_advisory_unlock(%s)", (SCHEMA.application,))
+    admin.execute("SELECT pg_advisory_unlock(%s)", (APPLICATION,))
     async with store:
         assert await store.load("a") is None
 
 
 async def test_tasks_of_every_event_loop_may_use_a_store(conninfo: str) -> None:
-    """From when it is opened until it is closed."""
+    """A store works in all event loops from its opening to its closing."""
     store = PostgresStore(conninfo)
     with pytest.raises(ConfigurationError, match="not open in this process"):
         await store.load("a")
@@ -206,8 +210,8 @@ async def test_tasks_of_every_event_loop_may_use_a_store(conninfo: str) -> None:
         await store.load("a")
 
 
-async def test_a_store_that_is_closed_while_a_transaction_goes_on(conninfo: str, admin: psycopg.Connection) -> None:
-    """The transaction ends, and leaves no connection behind."""
+async def test_a_store_that_is_closed_during_a_transaction(conninfo: str, admin: psycopg.Connection) -> None:
+    """The transaction ends, and leaves no connection."""
     store = PostgresStore(conninfo)
     await store.__aenter__()
     await store.write("a", change(None))
@@ -219,10 +223,10 @@ async def test_a_store_that_is_closed_while_a_transaction_goes_on(conninfo: str,
 
 
 @pytest.mark.processes
-async def test_a_forked_child_leaves_the_connection(conninfo: str) -> None:
-    """The child has none, and its end does not close that of its parent."""
+async def test_a_forked_child_leaves_the_connection(conninfo: str, admin: psycopg.Connection) -> None:
+    """The child has no connection, and its end does not close the connection of its parent."""
     async with PostgresStore(conninfo) as store:
-        backend = await store._database.run(single, "SELECT pg_backend_pid()")
+        backends = others(admin)
         if (child := os.fork()) == 0:
             try:
                 store.load("a").send(None)
@@ -231,4 +235,5 @@ async def test_a_forked_child_leaves_the_connection(conninfo: str) -> None:
                 os._exit(0)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert await store._database.run(single, "SELECT pg_backend_pid()") == backend
+        assert await store.load("a") is None
+        assert others(admin) == backends != []

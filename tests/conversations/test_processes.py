@@ -21,7 +21,7 @@ pytestmark = pytest.mark.processes
 @pytest.mark.heavy
 @pytest.mark.slow
 def test_a_process_that_is_killed_leaves_valid_conversations() -> None:
-    """At random moments, twelve times; `python -m tests.conversations.conversation_kills 500 1` does it more often."""
+    """A process may be killed at any moment; `conversation_kills 500 1` does it more often."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.conversations.conversation_kills", "12", "3"],
         capture_output=True,
@@ -55,7 +55,7 @@ asyncio.run(main())
 @pytest.mark.slow
 @pytest.mark.asyncio
 async def test_two_processes_with_one_conversation(tmp_path: Path) -> None:
-    """The run that writes second ends with Conflict, which has both histories; both processes can go on."""
+    """The run that writes second ends with Conflict, which has both histories; both processes can continue."""
     path = tmp_path / "chats.sqlite"
 
     async def ask_elsewhere() -> str:
@@ -63,8 +63,8 @@ async def test_two_processes_with_one_conversation(tmp_path: Path) -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", OTHER, str(path), stdout=subprocess.PIPE, env=dict(os.environ)
         )
-        told, _ = await process.communicate()
-        return told.decode().strip()
+        output, _ = await process.communicate()
+        return output.decode().strip()
 
     model = ScriptedModel([call("ask_elsewhere", call_id="c1"), "Next."])
     async with SQLiteStore(path) as store:
@@ -99,9 +99,22 @@ async def test_many_processes_with_one_file(tmp_path: Path) -> None:
         for number in range(4)
     ]
     for process in processes:
-        told, _ = await process.communicate()
-        assert told.decode().strip() == "From elsewhere."
+        output, _ = await process.communicate()
+        assert output.decode().strip() == "From elsewhere."
     async with SQLiteStore(path) as store:
         found = [await store.load(each.id) for each in await store.list()]
     assert len(found) == 4
     assert all(each and each.messages[0] == user("And I am here too") and len(each.messages) == 2 for each in found)
+
+
+def test_importing_conversations_imports_no_database() -> None:
+    """A database is imported once a store is opened, and `import aswarm` does not import conversations."""
+    heavy = ("sqlite3", "psycopg", "openai", "httpx", "aswarm.conversations")
+    code = f"""
+import sys, aswarm
+print([name for name in {heavy!r} if name in sys.modules])
+import aswarm.conversations
+print([name for name in {heavy!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "['aswarm.conversations']"]

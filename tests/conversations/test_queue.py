@@ -1,4 +1,4 @@
-"""Runs of one conversation in one process: one after another."""
+"""Runs of one conversation in one process run one after another."""
 
 from __future__ import annotations
 
@@ -23,45 +23,47 @@ def slow_chat(store: MemoryStore, name: str = "a", agent: Agent | None = None, s
     return store.conversation(name, AsyncSwarm(model.client()), agent=agent or Agent())
 
 
-async def test_runs_go_in_the_order_in_which_they_came() -> None:
-    """Also those of other `Conversation` objects of the same id; each sees the whole of those before it."""
+async def contents(store: MemoryStore) -> list[Any]:
+    """Return the texts of the conversation "a"."""
+    stored = await store.load("a")
+    assert stored is not None
+    check_history(stored.messages)
+    return [each["content"] for each in stored.messages]
+
+
+async def test_runs_start_in_the_order_of_their_calls() -> None:
+    """Another `Conversation` object of the same id is in the same queue, and each run sees all runs before it."""
     store = MemoryStore()
     async with anyio.create_task_group() as group:
         for number in range(6):
             group.start_soon(slow_chat(store).run, str(number))
             await anyio.sleep(0.002)
-    stored = await store.load("a")
-    assert stored is not None
-    expected = [text for number in range(6) for text in (str(number), f"to {number}")]
-    assert [each["content"] for each in stored.messages] == expected
+    assert await contents(store) == [text for number in range(6) for text in (str(number), f"to {number}")]
 
 
 async def test_runs_of_other_conversations_do_not_wait() -> None:
-    """Nor those of another store."""
-    store, begun = MemoryStore(), list[str]()
-    both = anyio.Event()
+    """A conversation with the same id in another store is another conversation."""
+    store, started = MemoryStore(), list[str]()
+    together = anyio.Event()
 
     async def meet(name: str) -> str:
         """Meet."""
-        begun.append(name)
-        if len(begun) == 3:
-            both.set()
-        await both.wait()
+        started.append(name)
+        if len(started) == 3:
+            together.set()
+        await together.wait()
         return name
 
     agent = Agent(functions=[meet])
-    chats = [slow_chat(store, "a", agent, [call("meet", name="a"), "Done."])]
-    chats += [slow_chat(store, "b", agent, [call("meet", name="b"), "Done."])]
-    chats += [slow_chat(MemoryStore(), "a", agent, [call("meet", name="c"), "Done."])]
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            for chat in chats:
-                group.start_soon(chat.run, "Go")
-    assert sorted(begun) == ["a", "b", "c"]
+            for place, chat, name in ((store, "a", "a"), (store, "b", "b"), (MemoryStore(), "a", "c")):
+                group.start_soon(slow_chat(place, chat, agent, [call("meet", name=name), "Done."]).run, "Go")
+    assert sorted(started) == ["a", "b", "c"]
 
 
 async def test_a_run_that_is_cancelled_while_it_waits() -> None:
-    """It has written nothing, and those behind it come in turn."""
+    """It has written nothing, and later runs keep their order."""
     store = MemoryStore()
     chat = slow_chat(store)
     waiting = anyio.CancelScope()
@@ -78,21 +80,18 @@ async def test_a_run_that_is_cancelled_while_it_waits() -> None:
         waiting.cancel()
         async for _ in run:
             pass
-    stored = await store.load("a")
-    assert stored is not None
-    assert [each["content"] for each in stored.messages] == ["first", "to first", "third", "to third"]
+    assert await contents(store) == ["first", "to first", "third", "to third"]
 
 
 async def test_replacing_a_history_waits_too() -> None:
-    """It does not come between the messages of a run."""
+    """A new history does not come between the messages of a run."""
     store = MemoryStore()
     chat = slow_chat(store)
     async with anyio.create_task_group() as group:
         group.start_soon(chat.run, "first")
         await anyio.sleep(0.005)
         await chat.replace([user("other")])
-    stored = await store.load("a")
-    assert stored is not None and stored.messages == [user("other")]
+    assert await contents(store) == ["other"]
 
 
 async def test_a_run_inside_a_tool_of_the_same_conversation_is_an_error() -> None:
@@ -113,15 +112,13 @@ async def test_a_run_inside_a_tool_of_the_same_conversation_is_an_error() -> Non
     calls = [call("again", kind=kind) for kind in ("plain", "other", "replace")]
     with anyio.fail_after(60):
         await slow_chat(store, "a", agent, [calls, "Done."]).run("outer")
-    stored = await store.load("a")
-    assert stored is not None
-    told = [each["content"] for each in stored.messages if each["role"] == "tool"]
-    assert "would wait for its own run" in told[0] and "would wait for its own run" in told[2]
-    assert told[1] == "to inner"
+    _, _, plain, other, replaced, _ = await contents(store)
+    assert "would wait for its own run" in plain and "would wait for its own run" in replaced
+    assert other == "to inner"
 
 
-async def test_a_task_that_a_tool_has_left_running() -> None:
-    """It may run the conversation once the run has ended."""
+async def test_a_task_of_a_tool_may_run_the_conversation_later() -> None:
+    """A task of a tool may run the conversation once the outer run has finished."""
     store = MemoryStore()
     chat = slow_chat(store)
     async with anyio.create_task_group() as group:
@@ -139,25 +136,22 @@ async def test_a_task_that_a_tool_has_left_running() -> None:
 
         await slow_chat(store, "a", Agent(functions=[leave]), [call("leave"), "Done."]).run("outer")
         ended.set()
-    stored = await store.load("a")
-    assert stored is not None and stored.messages[-1]["content"] == "to later"
+    assert (await contents(store))[-1] == "to later"
 
 
 async def test_a_stream_may_be_closed_by_another_task() -> None:
-    """As the finalizer of a generator does it."""
+    """The finalizer of a generator closes a stream in another task."""
     store = MemoryStore()
     stream = slow_chat(store).stream("first")
     await stream.__aenter__()
     async with anyio.create_task_group() as group:
         group.start_soon(stream.__aexit__, None, None, None)
     assert (await slow_chat(store).run("second")).text == "to second"
-    stored = await store.load("a")
-    assert stored is not None
-    check_history(stored.messages)
+    assert (await contents(store))[-1] == "to second"
 
 
 async def test_a_wrong_conversation_holds_up_nothing() -> None:
-    """An error before the run begins gives its place to the next one."""
+    """An error before the run gives its place to the next run."""
     store = MemoryStore()
     with pytest.raises(ConfigurationError):
         await slow_chat(store).run(7)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""The SQLite file: whose it is, who may read it, and what it says when it cannot be used."""
+"""The SQLite file: its owner, its readers, and its errors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import resource
 import signal
 import sqlite3
 import stat
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -21,8 +22,13 @@ from tests.support.conversations.stores import change, user
 pytestmark = pytest.mark.anyio
 
 
+async def open_and_close(path: Path) -> None:
+    async with SQLiteStore(path):
+        pass
+
+
 async def test_only_the_owner_can_read_the_files(path: Path) -> None:
-    """Those beside it too, whatever the umask."""
+    """The files beside the database have the same mode, and the umask does not matter."""
     before = os.umask(0)
     try:
         async with SQLiteStore(path) as store:
@@ -35,7 +41,7 @@ async def test_only_the_owner_can_read_the_files(path: Path) -> None:
 
 
 async def test_one_file_is_left(path: Path) -> None:
-    """The write-ahead log is moved into it when the store is closed."""
+    """The write-ahead log is moved into the file when the store is closed."""
     async with SQLiteStore(path) as store:
         await store.write("a", change(None, user("1")))
     assert [each.name for each in path.parent.iterdir()] == ["chats.sqlite"]
@@ -43,8 +49,8 @@ async def test_one_file_is_left(path: Path) -> None:
         assert await store.load("a")
 
 
-async def test_what_was_deleted_is_not_in_the_file(path: Path) -> None:
-    """Nor in the files beside it, once the store is closed."""
+async def test_a_deleted_text_is_not_in_the_file(path: Path) -> None:
+    """A deleted text is in no file once the store is closed."""
     async with SQLiteStore(path) as store:
         await store.write("a", change(None, user("a secret")))
         await store.delete("a")
@@ -58,114 +64,81 @@ async def test_a_name_that_keeps_nothing_is_an_error(name: str) -> None:
         SQLiteStore(name)
 
 
-async def test_a_file_of_another_kind_is_refused(path: Path) -> None:
-    """And is not changed."""
-    path.write_bytes(b"no database" * 1000)
-    with pytest.raises(ConfigurationError, match="cannot be opened: file is not a database"):
-        async with SQLiteStore(path):
-            pass
-    assert path.read_bytes() == b"no database" * 1000
+def without_log(statement: str) -> str:
+    """Some network file systems have no write-ahead log, and two processes would destroy the file."""
+    return "SELECT 'delete'" if "WAL" in statement else statement
 
 
-async def test_a_database_of_another_program_is_refused(path: Path) -> None:
-    """Its tables are none of ours."""
-    with closing(sqlite3.connect(path)) as other:
-        other.execute("CREATE TABLE x (y)")
-    with pytest.raises(ConfigurationError, match="a database of another program"):
-        async with SQLiteStore(path):
-            pass
-
-
-async def test_a_newer_version_is_refused(path: Path) -> None:
-    """The text says which versions."""
-    async with SQLiteStore(path):
-        pass
-    with closing(sqlite3.connect(path)) as other:
-        other.execute("PRAGMA user_version = 99")
-    with pytest.raises(ConfigurationError, match=r"newer version of aswarm \(its format is 99, this version reads 4\)"):
-        async with SQLiteStore(path):
-            pass
-
-
-async def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    """No folder is made."""
-    with pytest.raises(ConfigurationError, match="No such file or directory"):
-        async with SQLiteStore(tmp_path / "none" / "chats.sqlite"):
-            pass
-
-
-async def test_a_file_without_a_write_ahead_log_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some network file systems have none, and two processes would destroy the file."""
+def replaced(monkeypatch: pytest.MonkeyPatch, replace: Any) -> None:
+    """Let SQLite execute other statements."""
     connect = sqlite3.connect
 
     class Connection(sqlite3.Connection):
         def execute(self, statement, *values):  # type: ignore[no-untyped-def]
-            return super().execute("SELECT 'delete'" if "WAL" in statement else statement, *values)
+            return super().execute(replace(statement), *values)
 
     monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, factory=Connection, **k))
+
+
+async def test_a_file_that_cannot_be_used_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not changed, and no folder is made."""
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(ConfigurationError, match="cannot be opened: file is not a database"):
+        await open_and_close(path)
+    assert path.read_bytes() == b"no database" * 1000
+    with pytest.raises(ConfigurationError, match="No such file or directory"):
+        await open_and_close(path.parent / "none" / "chats.sqlite")
+    other = path.with_name("other.sqlite")
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE x (y)")
+    with pytest.raises(ConfigurationError, match="a database of another program"):
+        await open_and_close(other)
+    newer = path.with_name("newer.sqlite")
+    await open_and_close(newer)
+    with closing(sqlite3.connect(newer)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(ConfigurationError, match=r"newer version of aswarm \(its format is 99, this version reads 4\)"):
+        await open_and_close(newer)
+    replaced(monkeypatch, without_log)
     with pytest.raises(ConfigurationError, match="no write-ahead log there"):
-        async with SQLiteStore(path):
-            pass
+        await open_and_close(path.with_name("new.sqlite"))
 
 
-@pytest.mark.parametrize("failures", [3, 10_000])
+@pytest.mark.parametrize("failures", [3, pytest.param(10_000, marks=pytest.mark.slow)])
 async def test_another_process_makes_the_same_change(
     path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
-    """SQLite does not wait when it changes to the write-ahead log; the store does, for some seconds."""
-    connect = sqlite3.connect
-    left = [failures]
-    monkeypatch.setattr("aswarm._sql.sqlite._BUSY_SECONDS", 0.2)
+    """SQLite does not wait when it changes to the write-ahead log; the store waits for some seconds."""
 
-    class Connection(sqlite3.Connection):
-        def execute(self, statement, *values):  # type: ignore[no-untyped-def]
-            if "WAL" in statement and left[0]:
-                left[0] -= 1
-                error = sqlite3.OperationalError("database is locked")
-                error.sqlite_errorcode = sqlite3.SQLITE_BUSY
-                raise error
-            return super().execute(statement, *values)
+    def busy(statement: str) -> str:
+        nonlocal failures
+        if "WAL" in statement and failures:
+            failures -= 1
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise error
+        return statement
 
-    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, factory=Connection, **k))
-    if failures == 3:
-        async with SQLiteStore(path) as store:
-            assert await store.load("a") is None
-    else:
-        with pytest.raises(ConfigurationError, match="database is locked"):
-            async with SQLiteStore(path):
-                pass
+    replaced(monkeypatch, busy)
+    with nullcontext() if failures == 3 else pytest.raises(ConfigurationError, match="database is locked"):
+        await open_and_close(path)
 
 
-async def test_a_store_that_is_not_open_says_so(path: Path) -> None:
-    """Before it is opened, and after it is closed; closing it twice is no error."""
-    store = SQLiteStore(path)
-    with pytest.raises(ConfigurationError, match="is not open in this process"):
-        await store.load("a")
-    async with store:
-        assert await store.load("a") is None
-    await store.aclose()
-    with pytest.raises(ConfigurationError, match="is not open in this process"):
-        await store.load("a")
-
-
-async def test_a_store_can_be_opened_again(path: Path) -> None:
-    """The same object."""
+async def test_a_store_works_while_it_is_open(path: Path) -> None:
+    """Closing it twice is no error; it can be opened again, but not while it is open."""
     store = SQLiteStore(path)
     for _ in range(2):
+        with pytest.raises(ConfigurationError, match="is not open in this process"):
+            await store.load("a")
         async with store:
-            await store.delete("a")
-
-
-async def test_a_store_that_is_open_is_not_opened_again(path: Path) -> None:
-    """It would have two threads. The store stays open."""
-    async with SQLiteStore(path) as store:
-        with pytest.raises(RuntimeError, match="already open"):
-            await store.__aenter__()
-        assert await store.load("a") is None
+            with pytest.raises(RuntimeError, match="already open"):
+                await store.__aenter__()
+            assert await store.load("a") is None
+        await store.aclose()
 
 
 async def test_two_stores_of_one_file(path: Path) -> None:
-    """They are as two processes: each sees what the other one wrote, and the second writer is a conflict."""
+    """Two stores see each other's writes like two processes, and the second writer is a conflict."""
     async with SQLiteStore(path) as one, SQLiteStore(path) as two:
         first = change(None, user("1"))
         await one.write("a", first)
@@ -177,7 +150,7 @@ async def test_two_stores_of_one_file(path: Path) -> None:
 
 
 async def test_many_open_a_new_file_at_once(path: Path) -> None:
-    """One of them makes the tables."""
+    """Each of ten concurrent stores can use a new file."""
 
     async def use(number: int) -> None:
         async with SQLiteStore(path) as store:
@@ -191,7 +164,7 @@ async def test_many_open_a_new_file_at_once(path: Path) -> None:
 
 
 async def test_a_file_that_stays_locked_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A StoreError for each transaction that waits, and the store can be used once the file is free; it can be read all the time."""
+    """A write that waits is a StoreError; reads work all the time, and writes work once the file is free."""
     monkeypatch.setattr("aswarm._sql.sqlite._BUSY_SECONDS", 0.05)
     async with SQLiteStore(path) as store:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -204,7 +177,7 @@ async def test_a_file_that_stays_locked_is_an_error(path: Path, monkeypatch: pyt
 
 
 async def test_a_full_disk_is_an_error(path: Path) -> None:
-    """What was written before is there, and so is what is written once there is room."""
+    """Earlier conversations stay, and a write works again once there is room."""
     first = change(None, user("1"))
     async with SQLiteStore(path) as store:
         await store.write("a", first)
@@ -223,7 +196,7 @@ async def test_a_full_disk_is_an_error(path: Path) -> None:
 
 
 async def test_a_damaged_table_is_an_error_of_one_transaction(path: Path) -> None:
-    """Others that are committed with it are done."""
+    """Other transactions of the same commit are done."""
     async with SQLiteStore(path) as store:
         await store.write("a", change(None))
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -234,7 +207,7 @@ async def test_a_damaged_table_is_an_error_of_one_transaction(path: Path) -> Non
 
 
 async def test_a_task_that_is_cancelled_while_it_waits(path: Path) -> None:
-    """Whatever it began is done or not, and the store goes on."""
+    """Its write is done or not, and the store works."""
     async with SQLiteStore(path) as store:
         for number in range(20):
             with anyio.move_on_after(0):
@@ -264,7 +237,7 @@ async def test_a_task_that_is_cancelled_while_it_opens(path: Path, content: byte
 @pytest.mark.processes
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_store_is_not_open_in_a_forked_child(path: Path) -> None:
-    """It says so, and does not wait for a thread that the child does not have."""
+    """The child gets an error, and does not wait for a thread that it does not have."""
     async with SQLiteStore(path) as store:
         pid = os.fork()
         if not pid:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import replace
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import anyio
+import psycopg
 import pytest
 
 from aswarm import ConfigurationError, UnknownCall
-from aswarm._sql.transactions import Transaction
-from aswarm.conversations import Conflict, Store
-from aswarm.conversations._base import SQLStore
+from aswarm.conversations import Change, Conflict, Store, Stored
 from tests.support.conversations.stores import KINDS, change, user
 
 pytestmark = pytest.mark.anyio
@@ -30,27 +30,28 @@ def anyio_backend(kind: str) -> str:
     return kind.partition("-")[2]
 
 
-@pytest.fixture
-def sql(store: SQLStore) -> SQLStore:
-    """The store, with the methods that a store of a user's own need not have."""
-    return store
+async def loaded(store: Store, conversation_id: str = "a") -> Stored:
+    """Return a conversation that is in the store."""
+    stored = await store.load(conversation_id)
+    assert stored is not None
+    return stored
 
 
-async def test_an_id_that_was_never_written_has_no_conversation(store: Store) -> None:
-    """It is None, and no error."""
+async def write_all(store: Store, *changes: Change) -> None:
+    for written in changes:
+        await store.write("a", written)
+
+
+async def test_a_written_conversation_is_loaded(store: Store) -> None:
+    """A conversation is None before the first write, and then has the written form."""
     assert await store.load("a") is None
-
-
-async def test_what_was_written_is_loaded(store: Store) -> None:
-    """All of it, in the form in which it was written."""
     unknown = UnknownCall("call_1", "pay", "{}", "Agent")
     context = {"x": [1, None, {"y": 1.5, "z": True}], "": "empty"}
     written = change(
         None, user("Hi"), agent="Sales", context_variables=context, stop="cancelled", unknown_calls=[unknown]
     )
     await store.write("a", written)
-    stored = await store.load("a")
-    assert stored is not None
+    stored = await loaded(store)
     assert (stored.id, stored.revision, stored.messages) == ("a", written.revision, [user("Hi")])
     assert (stored.agent, stored.context_variables) == ("Sales", context)
     assert (stored.stop, stored.unknown_calls) == ("cancelled", [unknown])
@@ -58,65 +59,61 @@ async def test_what_was_written_is_loaded(store: Store) -> None:
 
 
 async def test_a_write_replaces_the_messages_that_it_does_not_keep(store: Store) -> None:
-    """The first ones stay, and everything else is as the write says."""
+    """The first messages stay; a write without messages changes the context variables, or removes the last messages."""
     first = change(None, user("1"), user("2"), user("3"))
-    await store.write("a", first)
-    await store.write("a", change(first, user("two"), keep=1, context_variables={"n": 2}))
-    stored = await store.load("a")
-    assert stored is not None
-    assert (stored.messages, stored.context_variables) == ([user("1"), user("two")], {"n": 2})
+    second = change(first, user("two"), keep=1, context_variables={"n": 2})
+    third = change(second, context_variables={"n": 3})
+    changes = [first, second, third, change(third, keep=1, context_variables={"n": 4})]
+    seen: list[tuple[Any, Any]] = []
+    for written in changes:
+        await store.write("a", written)
+        stored = await loaded(store)
+        seen.append(([each["content"] for each in stored.messages], stored.context_variables.get("n")))
+    assert seen == [(["1", "2", "3"], None), (["1", "two"], 2), (["1", "two"], 3), (["1"], 4)]
 
 
 async def test_a_writer_that_comes_second_is_a_conflict(store: Store) -> None:
-    """Its error has what the store has now, and nothing is merged."""
+    """The error has the stored conversation, and nothing is merged; so it is with two first writes."""
     first = change(None, user("1"))
-    await store.write("a", first)
-    await store.write("a", change(first, user("mine")))
+    await write_all(store, first, change(first, user("mine")))
     with pytest.raises(Conflict, match="'a' was changed by another writer: it has 2 messages now") as caught:
         await store.write("a", change(first, user("yours")))
-    stored = await store.load("a")
-    assert caught.value.stored == stored
-    assert stored is not None and stored.messages == [user("1"), user("mine")]
-
-
-async def test_two_that_begin_one_conversation_are_a_conflict(store: Store) -> None:
-    """The second one finds what the first one has written."""
-    await store.write("a", change(None, user("mine")))
+    stored = await loaded(store)
+    assert (caught.value.stored, stored.messages) == (stored, [user("1"), user("mine")])
     with pytest.raises(Conflict):
         await store.write("a", change(None, user("yours")))
 
 
-async def test_a_conversation_that_was_deleted_is_a_conflict(store: Store) -> None:
-    """A run does not bring back what a user has deleted."""
+async def test_a_deleted_conversation(store: Store) -> None:
+    """A run does not bring it back, and the id is free again."""
     first = change(None, user("1"))
     await store.write("a", first)
-    await store.delete("a")
+    assert (await store.delete("a"), await store.delete("a")) == (True, False)
     with pytest.raises(Conflict, match="it was deleted") as caught:
         await store.write("a", change(first, user("2")))
     assert caught.value.stored is None
     assert await store.load("a") is None
+    await store.write("a", change(None, user("new")))
+    assert (await loaded(store)).messages == [user("new")]
 
 
 async def test_a_write_that_is_repeated_changes_nothing(store: Store) -> None:
-    """A writer that does not know whether its write was done does it again."""
+    """A writer that does not know whether its write was done repeats it."""
     first = change(None, user("1"))
     second = change(first, user("2"), context_variables={"n": 2})
-    for written in (first, first, second, second):
-        await store.write("a", written)
-    stored = await store.load("a")
-    assert stored is not None
+    await write_all(store, first, first, second, second)
+    stored = await loaded(store)
     assert (stored.messages, stored.context_variables) == ([user("1"), user("2")], {"n": 2})
     with pytest.raises(Conflict):
         await store.write("a", first)
 
 
 async def test_a_conversation_as_it_was_earlier(store: Store) -> None:
-    """With its agent and its context variables of that time."""
+    """It has the agent and the context variables of that time."""
     first = change(None, user("1"), agent="A", context_variables={"n": 0})
     second = change(first, user("2"), user("3"), agent="B", context_variables={"n": 1}, stop="answer")
     third = change(second, user("4"), agent="B", context_variables={"n": 1}, stop="answer")
-    for written in (first, second, third):
-        await store.write("a", written)
+    await write_all(store, first, second, third)
     seen = [await store.load("a", until=n) for n in range(6)]
     assert [each and (len(each.messages), each.agent, each.context_variables["n"], each.stop) for each in seen] == [
         (0, "A", 0, None),
@@ -128,32 +125,16 @@ async def test_a_conversation_as_it_was_earlier(store: Store) -> None:
     ]
 
 
-async def test_states_of_messages_that_were_replaced_are_gone(store: Store) -> None:
-    """The state at a message is the one that was written with it."""
+async def test_states_of_replaced_messages_are_removed(store: Store) -> None:
+    """The state at a message was written with it."""
     first = change(None, user("1"), agent="A")
     second = change(first, user("2"), user("3"), agent="B")
-    third = change(second, user("two"), keep=1, agent="C")
-    for written in (first, second, third):
-        await store.write("a", written)
+    await write_all(store, first, second, change(second, user("two"), keep=1, agent="C"))
     assert [getattr(await store.load("a", until=n), "agent", None) for n in (1, 2, 3)] == ["A", "C", "C"]
 
 
-async def test_a_write_without_messages_changes_the_state(store: Store) -> None:
-    """The context variables may change, and the last messages may go."""
-    first = change(None, user("1"), user("2"))
-    second = change(first, context_variables={"n": 1})
-    third = change(second, keep=1, context_variables={"n": 2})
-    for written in (first, second):
-        await store.write("a", written)
-    stored = await store.load("a")
-    assert stored is not None and stored.context_variables == {"n": 1}
-    await store.write("a", third)
-    stored = await store.load("a")
-    assert stored is not None and (stored.messages, stored.context_variables) == ([user("1")], {"n": 2})
-
-
 async def test_a_fork_has_the_first_messages(store: Store) -> None:
-    """And their states, so that it can be forked again; the original stays as it was."""
+    """A fork has the states of its messages, so it can be forked again; the original stays."""
     first = change(None, user("1"), agent="A")
     await store.write("a", first)
     await store.write("a", change(first, user("2"), agent="B", stop="answer"))
@@ -170,41 +151,37 @@ async def test_a_fork_has_the_first_messages(store: Store) -> None:
     assert len({stored.revision for stored in found.values() if stored}) == 4
 
 
-async def test_a_fork_in_the_middle_of_a_run_has_the_agent_of_its_next_completion(sql: SQLStore) -> None:
-    """A run writes its agent once, at its end; a handoff in the middle of it counts."""
+async def test_a_fork_in_the_middle_of_a_run_has_the_agent_of_its_next_completion(store: Any) -> None:
+    """A run writes its agent once, at its end; a handoff before counts."""
     made = {"role": "assistant", "content": None, "sender": "A"}
     calls = [{"id": "c", "type": "function", "function": {"name": "to_b", "arguments": "{}"}}]
     answer = {"role": "tool", "tool_call_id": "c", "tool_name": "to_b", "content": "B"}
     last = {"role": "assistant", "content": 'Say "role":"assistant".', "sender": "B"}
     first = change(None, user("0"), agent="A")
-    await sql.write("a", first)
+    await store.write("a", first)
     messages = [user("1"), {**made, "tool_calls": calls}, answer, last, user("2"), {**last, "sender": "C"}]
-    await sql.write("a", change(first, *messages, agent="C"))
+    await store.write("a", change(first, *messages, agent="C"))
     agents = []
     for until in range(8):
-        await sql.fork("a", str(until), until=until)
-        stored = await sql.load(str(until))
+        await store.fork("a", str(until), until=until)
+        stored = await store.load(str(until))
         agents.append(stored and stored.agent)
     assert agents == ["A", "A", "A", "B", "B", "A", "C", "C"]
 
 
-async def test_a_fork_to_an_id_that_exists_is_a_conflict(store: Store) -> None:
-    """It replaces nothing."""
+async def test_a_fork_that_is_not_possible(store: Store) -> None:
+    """A fork to an id that exists is a conflict and replaces nothing; the error of a fork of nothing names the id."""
     for each in "ab":
         await store.write(each, change(None, user(each)))
     with pytest.raises(Conflict) as caught:
         await store.fork("a", "b")
     assert caught.value.stored is not None and caught.value.stored.messages == [user("b")]
-
-
-async def test_a_fork_of_nothing_is_an_error(store: Store) -> None:
-    """The text names the id."""
-    with pytest.raises(ConfigurationError, match="no conversation 'a' to fork"):
-        await store.fork("a", "b")
+    with pytest.raises(ConfigurationError, match="no conversation 'x' to fork"):
+        await store.fork("x", "c")
 
 
 async def test_a_list_has_the_last_updated_first(store: Store) -> None:
-    """Each line says what the conversation is; `limit` and `before` cut the list into parts."""
+    """Each line describes a conversation; `limit` and `before` cut the list into parts."""
     for each in ("u/1", "u/2", "v/1"):
         await store.write(each, change(None, user(each), agent=each, stop="answer"))
         await anyio.sleep(0.002)
@@ -216,38 +193,38 @@ async def test_a_list_has_the_last_updated_first(store: Store) -> None:
     assert list(await store.list(before=last.updated)) == found[1:]
 
 
-async def test_a_title_is_given_or_is_the_beginning_of_the_first_message(sql: SQLStore) -> None:
-    """A fork takes the given title with it; an empty one brings the first message back. Nothing else changes."""
+async def test_a_title_is_given_or_is_the_start_of_the_first_message(store: Any) -> None:
+    """A fork keeps the title; an empty title brings the first message back; nothing else changes."""
     beginning = "Where\n is my brass lamp? \N{GRINNING FACE}" + " And my shade?" * 100
     first = change(None, {"role": "system", "content": "Be kind."}, user(beginning))
-    await sql.write("u/1", first)
-    [before] = await sql.list()
+    await store.write("u/1", first)
+    [before] = await store.list()
     assert before.title == " ".join(beginning.split())[:80]
-    assert await sql.rename("u/1", "50 % off_\N{GRINNING FACE}")
-    [after] = await sql.list()
+    assert await store.rename("u/1", "50 % off_\N{GRINNING FACE}")
+    [after] = await store.list()
     assert (after.title, after.revision, after.updated) == (
         "50 % off_\N{GRINNING FACE}",
         before.revision,
         before.updated,
     )
-    await sql.write("u/1", change(first, user("More."), keep=2))
-    await sql.fork("u/1", "u/2")
-    assert [each.title for each in await sql.list()] == [after.title] * 2
-    await sql.rename("u/1", "")
-    assert sorted(each.title for each in await sql.list()) == [after.title, before.title]
-    assert not await sql.rename("absent", "Nothing")
+    await store.write("u/1", change(first, user("More."), keep=2))
+    await store.fork("u/1", "u/2")
+    assert [each.title for each in await store.list()] == [after.title] * 2
+    await store.rename("u/1", "")
+    assert sorted(each.title for each in await store.list()) == [after.title, before.title]
+    assert not await store.rename("absent", "Nothing")
 
 
-async def test_a_title_of_a_message_with_an_image_is_its_text(sql: SQLStore) -> None:
-    """The image is named; its bytes are not read."""
+async def test_a_title_of_a_message_with_an_image_is_its_text(store: Any) -> None:
+    """An image is named, and its bytes are not read."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "lamp" * 10_000}}
     parts = [{"type": "text", "text": "What is this?"}, image]
-    await sql.write("a", change(None, {"role": "user", "content": parts}))
-    await sql.write("b", change(None, {"role": "user", "content": "\ud800 half a pair"}))
-    await sql.write("c", change(None))
-    assert {each.id: each.title for each in await sql.list()} == {"a": "What is this? [image]", "b": "", "c": ""}
-    assert [each.id for each in await sql.list(search="lamp")] == []
-    assert [each.id for each in await sql.list(search="THIS")] == ["a"]
+    await store.write("a", change(None, {"role": "user", "content": parts}))
+    await store.write("b", change(None, {"role": "user", "content": "\ud800 half a pair"}))
+    await store.write("c", change(None))
+    assert {each.id: each.title for each in await store.list()} == {"a": "What is this? [image]", "b": "", "c": ""}
+    assert [each.id for each in await store.list(search="lamp")] == []
+    assert [each.id for each in await store.list(search="THIS")] == ["a"]
 
 
 SEARCHED = {
@@ -281,27 +258,27 @@ SEARCHED = {
         (" \n", ["u/3", "u/2", "u/1"]),
     ],
 )
-async def test_a_search_finds_texts_of_the_user_and_of_agents(sql: SQLStore, search: str, found: list[str]) -> None:
-    """In any case of the letters, with all characters, in titles too; but neither results of tools nor names of fields."""
+async def test_a_search_finds_texts_of_the_user_and_of_agents(store: Any, search: str, found: list[str]) -> None:
+    """A search ignores case and finds all characters and titles, but no results of tools or names of fields."""
     for each, text in SEARCHED.items():
         tool = {"role": "tool", "tool_call_id": "1", "content": "secret"}
         call = {"id": "1", "type": "function", "function": {"name": "role", "arguments": "{}"}}
         answer = {"role": "assistant", "content": "An invoice." if each == "u/3" else None, "tool_calls": [call]}
-        await sql.write(each, change(None, user(text), answer, tool))
+        await store.write(each, change(None, user(text), answer, tool))
         await anyio.sleep(0.002)
-    await sql.rename("u/1", "Named")
-    assert [each.id for each in await sql.list(prefix="u/", search=search)] == found
-    assert [each.id for each in await sql.list(prefix="u/", search=search, limit=1)] == found[:1]
+    await store.rename("u/1", "Named")
+    for limit in (100, 1):
+        assert [each.id for each in await store.list(prefix="u/", search=search, limit=limit)] == found[:limit]
 
 
 @pytest.mark.slow
-async def test_a_search_of_many_conversations(sql: SQLStore) -> None:
+async def test_a_search_of_many_conversations(store: Any) -> None:
     """It finds the last updated conversations with usual and with rare words, also in titles and before a time."""
     texts = {n: f"day {n}" + " even" * (n % 2 == 0) + " lamp" * (n % 300 == 7) for n in range(1500)}
     for n, text in texts.items():
-        await sql.write(f"u/{n}", change(None, user(text)))
-    await sql.rename("u/1", "An odd lamp")
-    at = {each.id: each.updated for each in await sql.list(prefix="u/", limit=2000)}
+        await store.write(f"u/{n}", change(None, user(text)))
+    await store.rename("u/1", "An odd lamp")
+    at = {each.id: each.updated for each in await store.list(prefix="u/", limit=2000)}
     order = sorted(at, key=lambda each: (-at[each], each))
     contains = {each: texts[int(each[2:])] + " an odd lamp" * (each == "u/1") for each in order}
     for words, limit, before in [
@@ -314,28 +291,40 @@ async def test_a_search_of_many_conversations(sql: SQLStore) -> None:
         ("night", 100, None),
         ("even", 0, None),
     ]:
-        found = [each.id for each in await sql.list(prefix="u/", search=words, limit=limit, before=before)]
+        found = [each.id for each in await store.list(prefix="u/", search=words, limit=limit, before=before)]
         expected = [each for each in order if words in contains[each] and (before is None or at[each] < before)]
         assert found == expected[:limit], words
 
 
-async def test_a_search_runs_beside_a_long_transaction(sql: SQLStore, kind: str) -> None:
-    """Other users need not wait for a search, nor a search for them."""
-    await sql.write("u/1", change(None, user("A lamp.")))
-    free = threading.Event()
+@contextmanager
+def locked(kind: str, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Another program holds the lock that each write needs."""
+    if kind.startswith("sqlite"):
+        with closing(sqlite3.connect(request.getfixturevalue("path"), isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            yield
+    else:
+        with psycopg.connect(request.getfixturevalue("conninfo")) as connection:
+            connection.execute("SELECT 1 FROM aswarm_conversation FOR UPDATE")
+            yield
 
-    def wait() -> Transaction[None]:
-        free.wait(0 if kind.startswith("memory") else 120)
-        yield from ()
 
-    sql._database.put(wait, lambda job: None)
-    assert [each.id for each in await sql.list(search="lamp")] == ["u/1"]
-    assert [each.id for each in await sql.list()] == ["u/1"]
-    free.set()
+@pytest.mark.parametrize("kind", [each for each in KINDS if not each.startswith("memory")], indirect=True)
+async def test_a_search_runs_beside_a_long_transaction(store: Any, kind: str, request: pytest.FixtureRequest) -> None:
+    """A user does not wait for the write of another user."""
+    first = change(None, user("A lamp."))
+    await store.write("u/1", first)
+    async with anyio.create_task_group() as group:
+        with locked(kind, request):
+            group.start_soon(store.write, "u/1", change(first, user("Another lamp.")))
+            await anyio.sleep(0.05)
+            assert [each.id for each in await store.list(search="lamp")] == ["u/1"]
+            assert [each.length for each in await store.list()] == [1]
+    assert [each.length for each in await store.list()] == [2]
 
 
 async def test_a_prefix_is_compared_as_text(store: Store) -> None:
-    """Whatever its characters: a list of one user must not show those of another one."""
+    """A list of one user must not show conversations of another user."""
     ids = ["u/1", "u/2", "u", "U/1", "ü/1", "v", "%", "_", "u%", "\ud7ff1", "\ue0001", "\U0010ffff1", "\U0010ffff"]
     for each in ids:
         await store.write(each, change(None))
@@ -344,18 +333,8 @@ async def test_a_prefix_is_compared_as_text(store: Store) -> None:
         assert sorted(each.id for each in found) == sorted(each for each in ids if each.startswith(prefix))
 
 
-async def test_what_was_deleted_is_gone(store: Store) -> None:
-    """The id is free again."""
-    await store.write("a", change(None, user("1")))
-    assert (await store.delete("a"), await store.delete("a")) == (True, False)
-    assert await store.load("a") is None
-    await store.write("a", change(None, user("new")))
-    stored = await store.load("a")
-    assert stored is not None and stored.messages == [user("new")]
-
-
-async def test_a_purge_deletes_what_was_not_written_for_so_long(store: Store) -> None:
-    """It says how many; a write makes a conversation young again."""
+async def test_a_purge_deletes_old_conversations(store: Store) -> None:
+    """A purge returns the number of old conversations; a write makes a conversation young again."""
     first = change(None, user("1"))
     await store.write("old", first)
     await store.write("used", first)
@@ -371,38 +350,37 @@ async def test_a_purge_deletes_what_was_not_written_for_so_long(store: Store) ->
 
 
 @pytest.mark.parametrize("age", [-1, float("nan")])
-async def test_a_purge_of_what_is_to_come_is_an_error(store: Store, age: float) -> None:
+async def test_a_purge_of_the_future_is_an_error(store: Store, age: float) -> None:
     """A mistake in the age must not delete everything."""
     with pytest.raises(ConfigurationError, match="older_than"):
         await store.purge(older_than_seconds=age)
 
 
 async def test_any_text_is_kept(store: Store) -> None:
-    """NUL, halves of surrogate pairs, what looks like SQL, and 100,000 characters."""
+    """NUL, halves of surrogate pairs, SQL and 100,000 characters are kept."""
     texts = ["\0", "\ud83d", "🎈", "'; DROP TABLE x; -- ? %s {text}", "x" * 100_000, ""]
     context = {text: text for text in texts}
     await store.write("ä' ? %s", change(None, *map(user, texts), context_variables=context))
-    stored = await store.load("ä' ? %s")
-    assert stored is not None
+    stored = await loaded(store, "ä' ? %s")
     assert [each["content"] for each in stored.messages] == texts
     assert stored.context_variables == context
 
 
 @pytest.mark.parametrize("text", ["\0", "a\ud800", "\ud83d\udc1d"])
-async def test_any_text_can_be_a_title_and_a_search(sql: SQLStore, text: str) -> None:
+async def test_any_text_can_be_a_title_and_a_search(store: Any, text: str) -> None:
     """The text is repaired, and no store fails."""
-    await sql.write("a", change(None, user("Hi!")))
-    assert await sql.rename("a", f"x {text}")
-    [found] = await sql.list()
+    await store.write("a", change(None, user("Hi!")))
+    assert await store.rename("a", f"x {text}")
+    [found] = await store.list()
     found.title.encode()
     assert found.title[:2] == "x "
-    assert [each.id for each in await sql.list(search=f"x {text}")] == ["a"]
-    assert await sql.list(prefix=text) == []
+    assert [each.id for each in await store.list(search=f"x {text}")] == ["a"]
+    assert await store.list(prefix=text) == []
 
 
 @pytest.mark.parametrize("bad", ["", "a\0", "\ud800", "x" * 501, 7, None])
 async def test_an_id_that_no_store_can_hold_is_an_error(store: Store, bad: Any) -> None:
-    """For each method alike."""
+    """Each method refuses such an id."""
     for method in (store.load(bad), store.write(bad, change(None)), store.fork("a", bad), store.delete(bad)):
         with pytest.raises(ConfigurationError, match="the id"):
             await method
@@ -421,19 +399,19 @@ async def test_many_write_at_once(store: Store) -> None:
     async def write(name: str) -> None:
         base = None
         for number in range(5):
-            written = change(base, user(str(number)))
-            await store.write(name, written)
-            base = replace(written, keep=number + 1, messages=())
+            base = change(base, user(str(number)))
+            await store.write(name, base)
 
     async with anyio.create_task_group() as group:
         for number in range(30):
             group.start_soon(write, str(number))
-    found = await store.list()
-    assert {each.length for each in found} == {5} and len(found) == 30
+    for number in range(30):
+        assert [each["content"] for each in (await loaded(store, f"{number}")).messages] == list("01234")
+    assert len(await store.list()) == 30
 
 
 async def test_of_two_at_once_one_is_first(store: Store) -> None:
-    """The other one is a Conflict, however close they are."""
+    """Each other write is a Conflict, however close they are."""
     base = change(None, user("1"))
     await store.write("a", base)
     conflicts: list[Conflict] = []
@@ -447,6 +425,4 @@ async def test_of_two_at_once_one_is_first(store: Store) -> None:
     async with anyio.create_task_group() as group:
         for number in range(10):
             group.start_soon(write, number)
-    stored = await store.load("a")
-    assert len(conflicts) == 9
-    assert stored is not None and len(stored.messages) == 2
+    assert (len(conflicts), len((await loaded(store)).messages)) == (9, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import sys
 from pathlib import Path
@@ -12,11 +11,10 @@ import anyio
 import pytest
 from mcp import MCPError, StdioServerParameters
 from mcp.server import ServerRequestContext
-from mcp.types import CallToolRequestParams
+from mcp.types import CONNECTION_CLOSED, HEADER_MISMATCH, REQUEST_TIMEOUT, CallToolRequestParams
 
 from aswarm import Agent, Answer, AsyncSwarm, Response
 from aswarm.mcp import MCPServer
-from aswarm.mcp._lines import readable
 from aswarm.testing import ScriptedModel, call
 from tests.support.mcp.mcp_servers import Tools, make_old_server, make_server, over_http, stdio
 from tests.support.mcp.plain_http_server import PlainServer, error_body, served
@@ -26,22 +24,42 @@ BOOKED = "payment booked, but the database session expired"
 # Texts of the SDKs too: any tool may send them.
 TEXTS = (BOOKED, "Session terminated", "Session not found", "Bad Request: Missing session ID")
 CODES = (-32000, -32001, -32600)
+GONE = (404, "text/plain", b"gone")
 
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
-    """The file in which the program of a server writes its calls."""
+    """A file in which the program of a server writes its calls."""
     path = tmp_path / "journal"
     path.touch()
     return path
 
 
 async def ask(shop: MCPServer, *calls: Any) -> tuple[list[str], list[str]]:
-    """What the model is told, and the names of the calls whose outcome is unknown."""
+    """Return the results for the model, and the names of the calls with an unknown outcome."""
     model = ScriptedModel([list(calls), "Done."])
     response: Response = await AsyncSwarm(model.client()).run(Agent(functions=list(shop.functions)), "Go")
-    answers = [each["content"] for each in response.messages if each["role"] == "tool"]
-    return answers, [each.name for each in response.unknown_calls]
+    return answers(response), [each.name for each in response.unknown_calls]
+
+
+async def ask_plain(server: PlainServer, name: str, seconds: float = 60) -> tuple[list[str], list[str]]:
+    """Make this call on a server over HTTP."""
+    with served(server) as url:
+        async with MCPServer(url, timeout=seconds) as shop:
+            return await ask(shop, call(name))
+
+
+async def ask_tools(name: str, tools: Tools | None = None, **options: Any) -> tuple[list[str], list[str]]:
+    """Make this call on a server in this process."""
+    async with MCPServer(make_server(tools or Tools()), **options) as shop:
+        return await ask(shop, call(name))
+
+
+async def decide(tools: Tools, history: list[Any], *script: Any, **options: Any) -> Response:
+    """Continue a run on a server in this process."""
+    async with MCPServer(make_server(tools)) as shop:
+        swarm = AsyncSwarm(ScriptedModel(script).client())
+        return await swarm.run(Agent(functions=list(shop.functions)), history, **options)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -57,18 +75,33 @@ async def test_an_error_of_a_tool_about_a_session_is_no_lost_session(make: Any, 
     tools._write = write  # type: ignore[attr-defined]
     with over_http(lambda: make(tools)) as (url, _):
         async with MCPServer(url) as shop:
-            answers, _ = await ask(shop, call("write", text="a"))
+            texts, _ = await ask(shop, call("write", text="a"))
     assert [name for name, _ in tools.calls] == ["write"]
-    assert "was not called" not in answers[0]
+    assert "was not called" not in texts[0]
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("code", CODES)
-async def test_the_same_over_stdio(journal: Path, code: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "text", "unknown"),
+    [
+        *((code, BOOKED, []) for code in (-32001, -32600)),
+        (-32700, "Failed to parse JSON response: x", ["fail"]),
+        (-32602, "no such tool", []),
+        (-32600, "Session terminated", []),
+        (HEADER_MISMATCH, "another tool", []),
+        (REQUEST_TIMEOUT, "no answer", ["fail"]),
+        (CONNECTION_CLOSED, "Session terminated", ["fail"]),
+        (-32603, "Server returned an error response", ["fail"]),
+    ],
+)
+async def test_an_error_of_a_tool_over_stdio(journal: Path, code: int, text: str, unknown: list[str]) -> None:
+    """The tool has run, so it is not called again; an error that the SDK itself may have made leaves its outcome unknown."""
     async with MCPServer(stdio(journal)) as shop:
-        answers, _ = await ask(shop, call("fail", code=code, message=BOOKED))
-    assert journal.read_text().split() == ["fail"]
-    assert "was not called" not in answers[0]
+        texts, names = await ask(shop, call("fail", code=code, message=text))
+        assert await ask(shop, call("echo", text="next")) == (["next"], [])
+    assert journal.read_text().split() == ["fail", "echo"]
+    assert names == unknown
+    assert "was not called" not in texts[0]
 
 
 @pytest.mark.parametrize(
@@ -81,11 +114,9 @@ async def test_the_same_over_stdio(journal: Path, code: int) -> None:
     ],
 )
 async def test_a_server_that_does_not_know_the_session_is_called_again(status: int, kind: str, body: bytes) -> None:
-    """The status of the response says that the call has not run."""
+    """The status of the response proves that the call has not run."""
     server = PlainServer((status, kind, body), counts_refusals=False)
-    with served(server) as url:
-        async with MCPServer(url) as shop:
-            assert await ask(shop, call("pay")) == (["done"], [])
+    assert await ask_plain(server, "pay") == (["done"], [])
     assert server.calls == ["pay"]
 
 
@@ -94,49 +125,35 @@ async def test_a_server_that_does_not_know_the_session_is_called_again(status: i
     ("status", "code"), [(200, -32000), (200, -32600), (400, -32600), (500, -32001), (409, -32000)]
 )
 async def test_other_responses_about_a_session_are_no_sign(status: int, code: int) -> None:
+    """Another status does not prove it, so the call is not repeated."""
     server = PlainServer((status, "application/json", error_body(code, BOOKED)))
-    seconds = 5 if status == 200 else 60  # the SDK waits on after a 200 with the id of no request
-    with served(server) as url:
-        async with MCPServer(url, timeout=seconds) as shop:
-            answers, _ = await ask(shop, call("pay"))
+    # The SDK continues to wait after a 200 with the id of no request.
+    texts, _ = await ask_plain(server, "pay", seconds=5 if status == 200 else 60)
     assert server.calls == ["pay"]
-    assert "was not called" not in answers[0]
+    assert "was not called" not in texts[0]
 
 
 async def test_a_server_that_never_knows_the_session() -> None:
-    """Two refusals are enough, and the model is told that the tool was not called."""
-    refusal = (404, "text/plain", b"gone")
-    server = PlainServer(refusal, refusal, counts_refusals=False)
-    with served(server) as url:
-        async with MCPServer(url) as shop:
-            answers, unknown = await ask(shop, call("pay"))
-    assert (answers[0].partition("pay")[2], unknown, server.calls) == (
-        " was not called: the server does not know the session any more",
-        [],
-        [],
-    )
+    """Two refusals are enough, and the model reads that the tool was not called."""
+    server = PlainServer(GONE, GONE, counts_refusals=False)
+    (text,), names = await ask_plain(server, "pay")
+    assert text.endswith("pay was not called: the server does not know the session any more")
+    assert (names, server.calls) == ([], [])
 
 
 @pytest.mark.processes
-async def test_a_server_that_dies_in_a_repeatable_call_and_stays_away(journal: Path) -> None:
-    """The call may have run, though it could not be made again."""
+async def test_a_server_that_dies_in_a_repeatable_call_and_does_not_return(journal: Path) -> None:
+    """The call may have run, though it could not be repeated."""
     async with MCPServer(stdio(journal)) as shop:
-        answers, unknown = await ask(shop, call("crash_for_good"))
+        assert is_unknown(await ask(shop, call("crash_for_good")), "crash_for_good")
     assert journal.read_text().split() == ["crash_for_good"]
-    assert (answers[0].endswith("the outcome of the call is unknown."), unknown) == (True, ["crash_for_good"])
-
-
-async def test_the_same_over_http() -> None:
     server = PlainServer((200, "application/json", None))
-    with served(server) as url:
-        async with MCPServer(url, timeout=60) as shop:
-            answers, unknown = await ask(shop, call("update"))
+    assert is_unknown(await ask_plain(server, "update"), "update")
     assert server.calls == ["update"]
-    assert (answers[0].endswith("the outcome of the call is unknown."), unknown) == (True, ["update"])
 
 
 async def test_a_block_that_is_left_during_a_repeatable_call() -> None:
-    """The call was made and cannot be made again, so it is neither open nor answered as not made."""
+    """The call was made and cannot be repeated, so it is neither open nor answered as not made."""
 
     class Slow(Tools):
         async def _update(self, *_: object) -> Any:
@@ -152,8 +169,7 @@ async def test_a_block_that_is_left_during_a_repeatable_call() -> None:
             group.start_soon(run)
             while not tools.calls:
                 await anyio.sleep(0.01)
-    ((answers, unknown),) = reports
-    assert (answers[0].endswith("the outcome of the call is unknown."), unknown) == (True, ["update"])
+    assert is_unknown(reports[0], "update")
 
 
 @pytest.mark.parametrize(
@@ -165,33 +181,24 @@ async def test_a_block_that_is_left_during_a_repeatable_call() -> None:
     ],
 )
 async def test_a_result_that_cannot_be_read(kind: str, body: bytes) -> None:
-    """The tool has run; that its result is not valid does not mean that it failed."""
+    """The tool has run, and an invalid result does not mean that it failed."""
     server = PlainServer((200, kind, body))
-    with served(server) as url:
-        async with MCPServer(url, timeout=60) as shop:
-            answers, unknown = await ask(shop, call("pay"))
+    assert is_unknown(await ask_plain(server, "pay"), "pay")
     assert server.calls == ["pay"]
-    assert (answers[0].endswith("the outcome of the call is unknown."), unknown) == (True, ["pay"])
-
-
-async def test_a_result_that_does_not_fit_its_own_schema() -> None:
-    async with MCPServer(make_server(Tools())) as shop:
-        answers, unknown = await ask(shop, call("typed"))
-    assert "Invalid structured content returned by tool typed" in answers[0]
-    assert (answers[0].endswith("the outcome of the call is unknown."), unknown) == (True, ["typed"])
-
-
-# --- a call that has asked has run, up to its question -----------------------------------------------------------------
 
 
 async def asked(tools: Tools) -> list[Any]:
-    """The history of a run whose call has asked the user."""
-    async with MCPServer(make_server(tools)) as shop:
-        model = ScriptedModel([call("book", call_id="b")])
-        response = await AsyncSwarm(model.client()).run(Agent(functions=list(shop.functions)), "Go")
+    """Return the history of a run whose call has asked the user."""
+    response = await decide(tools, [{"role": "user", "content": "Go"}], call("book", call_id="b"))
     assert response.stop == "waiting"
     history: list[Any] = json.loads(json.dumps([{"role": "user", "content": "Go"}, *response.messages]))
     return history
+
+
+def is_unknown(report: tuple[list[str], list[str]], name: str) -> bool:
+    """Return whether the model reads that the outcome of the only call is unknown, and the run lists the call."""
+    (text,), names = report
+    return text.endswith("the outcome of the call is unknown.") and names == [name]
 
 
 def answers(response: Response) -> list[str]:
@@ -199,25 +206,20 @@ def answers(response: Response) -> list[str]:
 
 
 async def test_a_call_that_has_asked_is_denied() -> None:
-    """Nobody knows what the server did before its question, so the model does not read "not run"."""
+    """The server may have done something before its question, so the model does not read "not run"."""
     tools = Tools()
-    history = await asked(tools)
-    async with MCPServer(make_server(tools)) as shop:
-        agent = Agent(functions=list(shop.functions))
-        response = await AsyncSwarm(ScriptedModel(["Done."]).client()).run(agent, history, resume={"b": False})
+    response = await decide(tools, await asked(tools), "Done.", resume={"b": False})
     assert ([each.name for each in response.unknown_calls], len(tools.calls)) == (["book"], 1)
     assert not answers(response)[0].startswith("not run")
 
 
 async def test_a_call_that_has_asked_is_closed_by_a_new_message() -> None:
-    tools = Tools()
-    model = ScriptedModel(["Done."])
-    async with MCPServer(make_server(tools)) as shop:
-        history = [*await asked(tools), {"role": "user", "content": "Hello?"}]
-        await AsyncSwarm(model.client()).run(Agent(functions=list(shop.functions)), history)
-    assert [each["content"] for each in model.requests[0].messages if each["role"] == "tool"] == [
-        "cancelled; its outcome is unknown"
-    ]
+    """Its outcome is unknown."""
+    tools, sent = Tools(), list[Any]()
+    history = [*await asked(tools), {"role": "user", "content": "Hello?"}]
+    await decide(tools, history, lambda request: sent.extend(request.messages) or "Done.")
+    results = [each["content"] for each in sent if each["role"] == "tool"]
+    assert results == ["cancelled; its outcome is unknown"]
 
 
 @pytest.mark.parametrize("resume", [True, {"b": True}], ids=["all", "one"])
@@ -225,21 +227,27 @@ async def test_a_call_that_has_asked_is_approved_without_an_answer(resume: Any) 
     """It asks again, and the server is not called a second time for that."""
     tools = Tools()
     history = await asked(tools)
-    async with MCPServer(make_server(tools)) as shop:
-        agent = Agent(functions=list(shop.functions))
-        swarm = AsyncSwarm(ScriptedModel(["Done."]).client())
-        again = await swarm.run(agent, history, resume=resume)
-        assert ([each.reason for each in again.waiting], len(tools.calls)) == (["Which day?"], 1)
-        history += json.loads(json.dumps(again.messages))
-        response = await swarm.run(agent, history, resume={"b": Answer({"when": {"day": "Monday"}})})
+    again = await decide(tools, history, resume=resume)
+    assert ([each.reason for each in again.waiting], len(tools.calls)) == (["Which day?"], 1)
+    history += json.loads(json.dumps(again.messages))
+    response = await decide(tools, history, "Done.", resume={"b": Answer({"when": {"day": "Monday"}})})
     assert (answers(response), len(tools.calls)) == (["order 7: accept {'hour': 9, 'day': 'Monday'}"], 2)
 
 
-async def test_a_question_that_is_not_supported() -> None:
-    """The server has begun the call, so it is no plain error."""
-    async with MCPServer(make_server(Tools())) as shop:
-        answers, unknown = await ask(shop, call("sample"))
-    assert (answers[0].endswith("the outcome of the call is unknown."), unknown) == (True, ["sample"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("typed", "Invalid structured content returned by tool typed: 7 is not of type 'string'"),
+        ("sample", "The MCP server shop asks for sampling/createMessage, which is not supported"),
+        ("wait", "wait has no result: the MCP server shop has asked 10 times during this call"),
+    ],
+    ids=["its result does not fit its schema", "its question is not supported", "it asks without end"],
+)
+async def test_a_call_that_the_server_has_started_is_no_plain_error(name: str, text: str) -> None:
+    """Its outcome is unknown, and the text has the reason."""
+    report = await ask_tools(name)
+    assert is_unknown(report, name)
+    assert text in report[0][0]
 
 
 async def test_a_callback_that_fails_to_answer(caplog: pytest.LogCaptureFixture) -> None:
@@ -248,21 +256,12 @@ async def test_a_callback_that_fails_to_answer(caplog: pytest.LogCaptureFixture)
     def fail(*_: object) -> None:
         raise LookupError("no calendar")
 
-    async with MCPServer(make_server(Tools()), on_input=fail) as shop:
-        answers, unknown = await ask(shop, call("book"))
-    assert (answers[0].endswith("the outcome of the call is unknown."), unknown) == (True, ["book"])
+    assert is_unknown(await ask_tools("book", on_input=fail), "book")
     assert "LookupError: no calendar" in caplog.text
 
 
-async def test_a_server_that_asks_without_end() -> None:
-    async with MCPServer(make_server(Tools())) as shop:
-        answers, unknown = await ask(shop, call("wait"))
-    assert ("the outcome of the call is unknown" in answers[0], unknown) == (True, ["wait"])
-
-
-async def test_a_server_that_has_asked_and_then_is_gone() -> None:
-    """The answer reaches a server that does not know the session, and then none at all."""
-    refusal = (404, "text/plain", b"gone")
+async def test_a_server_that_disappears_after_its_question() -> None:
+    """The answer reaches a server that does not know the session, and then no server."""
     question = {"requests": {"when": {"message": "Which day?", "mode": "form"}}, "state": "order 7"}
     mark = {"index": 0, "reason": "Which day?", "data": question}
     asking = {"id": "p", "type": "function", "function": {"name": "pay", "arguments": "{}"}}
@@ -270,7 +269,7 @@ async def test_a_server_that_has_asked_and_then_is_gone() -> None:
         {"role": "user", "content": "Go"},
         {"role": "assistant", "content": None, "tool_calls": [asking], "waiting": [mark]},
     ]
-    server = PlainServer(refusal, refusal, counts_refusals=False)
+    server = PlainServer(GONE, GONE, counts_refusals=False)
     with served(server) as url:
         async with MCPServer(url) as shop:
             agent = Agent(functions=list(shop.functions))
@@ -279,8 +278,6 @@ async def test_a_server_that_has_asked_and_then_is_gone() -> None:
     assert [each.name for each in response.unknown_calls] == ["pay"]
     assert "was not called" not in answers(response)[0]
 
-
-# --- what a server sends -----------------------------------------------------------------------------------------------
 
 _PROGRAM = """
 import json, sys
@@ -291,7 +288,7 @@ for line in sys.stdin:
             "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "p", "version": "1"}
         },
         "tools/list": {"tools": [{"name": "big", "inputSchema": {"type": "object"}}]},
-        "tools/call": {"content": [{"type": "text", "text": "x" * (SIZE - 1) + chr(228)}]},
+        "tools/call": {"content": [{"type": "text", "text": "x" * SIZE + chr(228) + chr(128512)}]},
     }
     result = results.get(message["method"])
     body = {"error": {"code": -32601, "message": "no"}} if result is None else {"result": result}
@@ -304,34 +301,19 @@ for line in sys.stdin:
 
 @pytest.mark.processes
 async def test_bytes_that_are_not_utf_8(journal: Path) -> None:
-    """They are replaced, and the session goes on."""
+    """They are replaced, and the session continues."""
     async with MCPServer(stdio(journal)) as shop:
         assert await ask(shop, call("garble")) == (["done"], [])
         assert await ask(shop, call("echo", text="still there")) == (["still there"], [])
 
 
 @pytest.mark.processes
-async def test_a_result_of_one_long_line() -> None:
-    """It comes in many reads, and whole."""
-    program = _PROGRAM.replace("SIZE", "3000000")
-    parameters = StdioServerParameters(command=sys.executable, args=["-S", "-E", "-c", program])
-    async with MCPServer(parameters) as shop:
-        (answer,), unknown = await ask(shop, call("big"))
-    assert (len(answer), answer[-1], unknown) == (3_000_000, "\u00e4", [])
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_lines_decode_as_utf_8(size: int) -> None:
-    """However the reads cut lines and characters. A line is given out once: the SDK searches what it has at each read."""
-    text = "one\n\ntw\u00f6 \U0001f600\n" * 5
-    data = text.encode() + b"\xff\n" + b"rest"
-    decoder = codecs.getincrementaldecoder(readable(StdioServerParameters(command="x")).encoding)("replace")
-    pieces = [decoder.decode(data[at : at + size]) for at in range(0, len(data), size)]
-    assert "".join(pieces) == text + "\ufffd\n"
-    assert all(piece.endswith("\n") for piece in pieces if piece)
-    assert decoder.decode(b"", final=True) == "rest"
-
-
-def test_an_encoding_of_the_user_stays() -> None:
-    chosen = StdioServerParameters(command="x", encoding="latin-1", encoding_error_handler="strict")
-    assert readable(chosen) == chosen
+@pytest.mark.parametrize("size", [1, 65_530, 3_000_000])
+async def test_a_result_of_one_line(size: int) -> None:
+    """It is whole, in however many reads it comes, and in the encoding of the user."""
+    program = _PROGRAM.replace("SIZE", f"{size}")
+    for encoding, last in (({}, "\u00e4\U0001f600"), ({"encoding": "latin-1"}, "\u00c3\u00a4\u00f0\u009f\u0098\u0080")):
+        parameters = StdioServerParameters(command=sys.executable, args=["-S", "-E", "-c", program], **encoding)
+        async with MCPServer(parameters) as shop:
+            (text,), names = await ask(shop, call("big"))
+        assert (text, names) == ("x" * size + last, [])

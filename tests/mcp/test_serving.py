@@ -1,8 +1,10 @@
-"""Agents as a server: what its clients see, read by our own client and by the SDK's."""
+"""Agents as a server for our own client and for the SDK's."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -41,19 +43,35 @@ EMPTY = {"type": "object", "properties": {}}
 
 
 def texts(result: Any) -> tuple[bool, str]:
-    """Whether a result is an error, and its text."""
+    """Return whether a result is an error, and its text."""
     return bool(result.is_error), result.content[0].text
 
 
-async def test_each_agent_is_a_tool_and_its_run_is_told_as_progress() -> None:
-    """The client gets what the run does while it does it, and the answer as the result."""
+@asynccontextmanager
+async def client_of(model: ScriptedModel, agents: Any, *, server: Any = None, **options: Any) -> AsyncIterator[Client]:
+    """Open a client of the SDK for these agents."""
+    async with (
+        AsyncSwarm(model.client(max_retries=0)) as swarm,
+        Client(serve_agents(swarm, agents=agents, **(server or {})), **options) as client,
+    ):
+        yield client
+
+
+async def ask(model: ScriptedModel, agents: Any, name: str = "clerk", **options: Any) -> tuple[bool, str]:
+    """Call an agent."""
+    async with client_of(model, agents, **options) as client:
+        return texts(await client.call_tool(name, {"request": "Go"}))
+
+
+async def test_each_agent_is_a_tool_and_its_run_is_progress() -> None:
+    """The client gets the progress of the run, and the answer as the result."""
     model = ScriptedModel([call("transfer_to_orders_desk"), call("look_up", order=7), "It has left."])
     seen: list[Any] = []
 
     async def report(done: float, total: float | None, message: str | None) -> None:
         seen.append((done, message))
 
-    async with AsyncSwarm(model.client()) as swarm, Client(serve_agents(swarm, agents=triage, name="desk")) as client:
+    async with client_of(model, triage, server={"name": "desk"}) as client:
         listed = (await client.list_tools()).tools
         assert [(each.name, each.input_schema["required"]) for each in listed] == [
             ("triage", ["request"]),
@@ -72,7 +90,7 @@ async def test_each_agent_is_a_tool_and_its_run_is_told_as_progress() -> None:
 
 
 async def test_an_agent_of_one_program_is_a_function_of_an_agent_of_another() -> None:
-    """Our client takes what our server gives."""
+    """Our client can call the agents of our server."""
     theirs, ours = ScriptedModel(["Order 7 has left."]), ScriptedModel([call("triage", request="Order 7?"), "Done."])
     async with (
         AsyncSwarm(theirs.client()) as served,
@@ -95,7 +113,7 @@ def leave(*_: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("agent", "told"),
+    ("agent", "expected"),
     [
         (
             Agent(name="Clerk", functions=[function_tool(leave, name="leave", description="", parameters=EMPTY)]),
@@ -105,53 +123,46 @@ def leave(*_: Any) -> Any:
     ],
     ids=["a function", "the instructions"],
 )
-async def test_an_exit_does_not_end_the_server(agent: Agent, told: tuple[bool, str]) -> None:
+async def test_an_exit_does_not_end_the_server(agent: Agent, expected: tuple[bool, str]) -> None:
     """An exit of a function is a failed call; any other exit is an error for its client. The next call has its answer."""
     model = ScriptedModel([call("leave"), "Done.", "Hello."] if agent.functions else ["Hello."])
-    other = Agent(name="Other")
-    async with AsyncSwarm(model.client()) as swarm, Client(serve_agents(swarm, agents=[agent, other])) as client:
-        assert texts(await client.call_tool("clerk", {"request": "Go"})) == told
+    async with client_of(model, [agent, Agent(name="Other")]) as client:
+        assert texts(await client.call_tool("clerk", {"request": "Go"})) == expected
         assert texts(await client.call_tool("other", {"request": "Go"})) == (False, "Hello.")
 
 
 @pytest.mark.parametrize(
-    ("script", "options", "text"),
+    ("step", "options", "text"),
     [
         (
-            [call("erase")],
+            call("erase"),
             {},
             "The agent Clerk cannot continue here, because a call waits for a decision. erase: needs approval",
         ),
-        ([call("nothing")], {"max_turns": 1}, "The agent Clerk stopped: its turns are used up."),
-        ([Failure(400, "too long")], {}, "CompletionError: "),
+        (call("nothing"), {"max_turns": 1}, "The agent Clerk stopped: its turns are used up."),
+        (Failure(400, "too long"), {}, "CompletionError: "),
     ],
     ids=["a call waits", "a limit", "the provider fails"],
 )
-async def test_a_run_without_an_answer_is_an_error_for_the_client(script: Any, options: Any, text: str) -> None:
-    """The text says why."""
-    async with AsyncSwarm(ScriptedModel(script).client(max_retries=0)) as swarm:
-        server = serve_agents(swarm, agents=[Agent(name="Clerk", functions=[erase])], **options)
-        async with Client(server) as client:
-            is_error, told = texts(await client.call_tool("clerk", {"request": "Go"}))
+async def test_a_run_without_an_answer_is_an_error_for_the_client(step: Any, options: Any, text: str) -> None:
+    """The text has the reason."""
+    is_error, shown = await ask(ScriptedModel([step]), [Agent(name="Clerk", functions=[erase])], server=options)
     assert is_error
-    assert told.startswith(text)
+    assert shown.startswith(text)
 
 
 @pytest.mark.parametrize(
     ("name", "arguments"), [("clerk", {}), ("nobody", {"request": "Go"}), ("clerk", {"request": 7})]
 )
-async def test_a_call_that_means_nothing_is_answered_with_what_to_do(name: str, arguments: dict[str, Any]) -> None:
-    """No run begins."""
-    async with (
-        AsyncSwarm(ScriptedModel([]).client()) as swarm,
-        Client(serve_agents(swarm, agents=[Agent(name="Clerk")])) as client,
-    ):
+async def test_a_wrong_call_is_answered_with_the_right_form(name: str, arguments: dict[str, Any]) -> None:
+    """No run starts."""
+    async with client_of(ScriptedModel([]), [Agent(name="Clerk")]) as client:
         result = await client.call_tool(name, arguments)
     assert texts(result) == (True, "Call one of clerk, with the argument `request`, a text.")
 
 
 def clerk_of(*functions: Any) -> Agent:
-    """An agent that another one hands off to: the run waits in the second one."""
+    """Return an agent that another agent hands off to, so that the run waits in the second agent."""
     return Agent(name="Triage", functions=[Agent(name="Clerk", functions=[*functions])])
 
 
@@ -169,37 +180,39 @@ MODES = pytest.mark.parametrize("mode", ["auto", "legacy"], ids=["stateless", "w
 
 @MODES
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("action", "content", "expected"),
     [
-        (("accept", {"approve": True}), "erased"),
-        (("accept", {"approve": False, "reason": "too late"}), "not run: denied by the user: too late"),
-        (("accept", None), "not run: denied by the user"),
-        (("decline", None), "not run: denied by the user"),
+        ("accept", {"approve": True}, "erased"),
+        ("accept", {"approve": False, "reason": "too late"}, "not run: denied by the user: too late"),
+        ("accept", None, "not run: denied by the user"),
+        ("decline", None, "not run: denied by the user"),
+        ("cancel", None, None),
     ],
-    ids=["approved", "denied", "left empty", "declined"],
+    ids=["approved", "denied", "left empty", "declined", "no decision"],
 )
-async def test_an_approval_is_asked_of_the_user_of_the_client(mode: Any, given: Any, told: str) -> None:
-    """During the call, or by a call that the client makes again: the run continues where it was."""
+async def test_an_approval_is_asked_of_the_user_of_the_client(
+    mode: Any, action: Any, content: Any, expected: Any
+) -> None:
+    """The run continues where it was, during the call or by a repeated call; without a decision, nothing runs."""
     asked: list[Any] = []
 
     async def answer(_: Any, params: Any) -> ElicitResult:
         asked.append((params.message, [*params.requested_schema["properties"]]))
-        return ElicitResult(action=given[0], content=given[1])
+        return ElicitResult(action=action, content=content)
 
     model = ScriptedModel([TO_CLERK, call("erase"), "Done."])
-    async with (
-        AsyncSwarm(model.client()) as swarm,
-        Client(serve_agents(swarm, agents=clerk_of(erase)), mode=mode, elicitation_callback=answer) as client,
-    ):
-        result = await client.call_tool("triage", {"request": "Go"})
-    assert texts(result) == (False, "Done.")
+    shown = await ask(model, clerk_of(erase), "triage", mode=mode, elicitation_callback=answer)
     assert asked == [("Clerk: needs approval: erase({})", ["approve", "reason"])]
-    assert model.requests[-1].messages[-1]["content"] == told
+    if expected is None:
+        assert shown == (True, "The agent has not continued, because the user has made no decision.")
+    else:
+        assert shown == (False, "Done.")
+        assert model.requests[-1].messages[-1]["content"] == expected
 
 
 @MODES
 async def test_questions_of_functions_are_answered_one_turn_after_another(mode: Any) -> None:
-    """Two at the same time, and a third one later; one that is cancelled is asked again, beside nothing that is decided."""
+    """Two questions come together and a third later; a cancelled question is asked again alone."""
     asked: list[str] = []
     questions = [f'From which account?: pay({{"amount": {amount}}})' for amount in (1, 2, 3)]
 
@@ -214,39 +227,16 @@ async def test_questions_of_functions_are_answered_one_turn_after_another(mode: 
 
     script = [[call("pay", call_id="a", amount=1), call("pay", call_id="b", amount=2)], call("pay", amount=3), "Done."]
     model = ScriptedModel(script)
-    async with (
-        AsyncSwarm(model.client()) as swarm,
-        Client(
-            serve_agents(swarm, agents=Agent(name="Clerk", functions=[pay])), mode=mode, elicitation_callback=answer
-        ) as client,
-    ):
-        result = await client.call_tool("clerk", {"request": "Go"})
-    assert texts(result) == (False, "Done.")
+    agent = Agent(name="Clerk", functions=[pay])
+    assert await ask(model, agent, mode=mode, elicitation_callback=answer) == (False, "Done.")
     expected = ["paid 1 from account 0", "paid 2 from account 1", "paid 3 from account 2"]
     assert [each["content"] for each in model.requests[-1].messages if each["role"] == "tool"] == expected
     assert sorted(asked[:2]) == questions[:2]  # a client may ask them at the same time
     assert asked[2:] == questions[1:]
 
 
-@MODES
-async def test_a_user_who_decides_nothing_ends_the_call(mode: Any) -> None:
-    """Nothing runs."""
-
-    async def answer(_: Any, __: Any) -> ElicitResult:
-        return ElicitResult(action="cancel")
-
-    async with (
-        AsyncSwarm(ScriptedModel([call("erase")]).client()) as swarm,
-        Client(
-            serve_agents(swarm, agents=Agent(name="Clerk", functions=[erase])), mode=mode, elicitation_callback=answer
-        ) as client,
-    ):
-        result = await client.call_tool("clerk", {"request": "Go"})
-    assert texts(result) == (True, "The agent has not continued, because the user has made no decision.")
-
-
 async def test_an_approval_is_decided_by_the_client_of_another_swarm_and_not_made_up() -> None:
-    """Our own client lets its call wait for it. What the client keeps is sealed: a history that it makes up is refused."""
+    """Our own client waits for it; the state is sealed, so an invented history is refused."""
     theirs = AsyncSwarm(ScriptedModel([call("erase"), "Done."]).client())
     async with theirs, MCPServer(serve_agents(theirs, agents=Agent(name="Clerk", functions=[erase]))) as desk:
         async with AsyncSwarm(ScriptedModel([call("clerk", call_id="c", request="Go")]).client()) as swarm:
@@ -256,24 +246,20 @@ async def test_an_approval_is_decided_by_the_client_of_another_swarm_and_not_mad
         assert question.reason == "Clerk: needs approval: erase({})"
         assert "erase" not in question.data["state"]
         history = [{"role": "user", "content": "Ask."}, *asked.messages]
-        for state, told in [
+        for state, expected in [
             (json.dumps(["Clerk", [], {}]), "Invalid or expired requestState"),
             (question.data["state"], "Done."),
         ]:
             history[-1]["waiting"][0]["data"]["state"] = state
             async with AsyncSwarm(ScriptedModel(["Thanks."]).client()) as swarm:
                 response = await swarm.run(agent, history, resume={"c": Answer({"0": {"approve": True}})})
-            assert response.messages[0]["content"] == told
+            assert response.messages[0]["content"] == expected
 
 
 async def test_a_call_without_an_answer_to_its_question_is_asked_again() -> None:
-    """A client may have lost what its user has said."""
-    async with (
-        AsyncSwarm(ScriptedModel([call("erase")]).client()) as swarm,
-        Client(
-            serve_agents(swarm, agents=Agent(name="Clerk", functions=[erase])), elicitation_callback=_never
-        ) as client,
-    ):
+    """A client may have lost the answer of its user."""
+    agent = Agent(name="Clerk", functions=[erase])
+    async with client_of(ScriptedModel([call("erase")]), agent, elicitation_callback=_never) as client:
         arguments: Any = ("clerk", {"request": "Go"})
         first = await client.session.call_tool(*arguments, allow_input_required=True)
         again = await client.session.call_tool(*arguments, allow_input_required=True, request_state=first.request_state)
@@ -309,16 +295,12 @@ elsewhere = external_tool(
     ],
     ids=["data", "external", "context"],
 )
-async def test_what_no_form_can_ask_is_an_error(script: Any, reason: str) -> None:
-    """As for a client that cannot ask."""
+async def test_a_question_that_no_form_can_ask_is_an_error(script: Any, reason: str) -> None:
+    """It is the same error as for a client that cannot ask."""
     agent = Agent(name="Clerk", functions=[ask_for_more, remember, erase, elsewhere])
-    async with (
-        AsyncSwarm(ScriptedModel(script).client()) as swarm,
-        Client(serve_agents(swarm, agents=agent), elicitation_callback=_never) as client,
-    ):
-        is_error, told = texts(await client.call_tool("clerk", {"request": "Go"}))
+    is_error, shown = await ask(ScriptedModel(script), agent, elicitation_callback=_never)
     assert is_error
-    assert told.endswith(f"waits for a decision. {reason}")
+    assert shown.endswith(f"waits for a decision. {reason}")
 
 
 async def test_a_client_that_cancels_cancels_the_run() -> None:
@@ -334,10 +316,8 @@ async def test_a_client_that_cancels_cancels_the_run() -> None:
             raise
         return "found"
 
-    async with (
-        AsyncSwarm(ScriptedModel([call("search")]).client()) as swarm,
-        Client(serve_agents(swarm, agents=[Agent(name="Clerk", functions=[search])])) as client,
-    ):
+    agents = [Agent(name="Clerk", functions=[search])]
+    async with client_of(ScriptedModel([call("search")]), agents) as client:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.call_tool, "clerk", {"request": "Go"})
             await began.wait()
@@ -346,8 +326,8 @@ async def test_a_client_that_cancels_cancels_the_run() -> None:
             await cancelled.wait()
 
 
-async def test_agents_that_a_client_could_not_tell_apart_are_refused() -> None:
-    """Two agents of one name, or one without."""
+async def test_agents_without_a_name_of_their_own_are_refused() -> None:
+    """Each agent needs a name, and no other agent has it."""
     async with AsyncSwarm(ScriptedModel([]).client()) as swarm:
         for agents in ([Agent(name="A"), Agent(name="a")], [Agent(name="?")]):
             with pytest.raises(ConfigurationError, match="give each agent its own name"):

@@ -1,4 +1,4 @@
-"""What middleware costs, counted and not timed: nothing where there is none, and a bounded number of calls where there is."""
+"""The cost of middleware in calls, not in time: nothing without middleware, and a bounded number of calls with it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tests.support.providers.sources import script_of
 
 pytestmark = pytest.mark.asyncio
 
-# The generator around the user's own, and the step that hides the generators that begin in it. As measured.
+# The generator around the user's own, and the step that hides the generators that start in it. As measured.
 CALLS_PER_CHUNK = 5
 CALLS_PER_RUN = 240
-CALLS_PER_MIDDLEWARE = 7  # in a run with two requests: what it returns is checked
+CALLS_PER_MIDDLEWARE = 7  # in a run with two requests: its result is checked
 
 ASWARM = str(Path(aswarm.__file__).parent / "_")
 
 
 @contextmanager
 def counting() -> Iterator[Counter[str]]:
-    """Counts the frames of aswarm that begin or go on, by function."""
+    """Count the frames of aswarm that start or continue, by function."""
     counts: Counter[str] = Counter()
 
     def profile(frame: FrameType, event: str, _: object) -> None:
@@ -52,7 +52,7 @@ async def look() -> str:
 
 
 async def counted(swarm: AsyncSwarm, *, stream: bool) -> Counter[str]:
-    """The counts of the second of two equal runs: what is made once is made."""
+    """Return the counts of the second of two equal runs."""
     agent = Agent(functions=[look])
 
     async def read() -> None:
@@ -73,7 +73,7 @@ def swarm_of(length: int, **options: object) -> AsyncSwarm:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_no_middleware_is_no_frame(stream: bool) -> None:
-    """`middleware=()` and a list that is empty run the very functions that run without it."""
+    """An empty list of middleware runs the same functions as no middleware."""
     plain = await counted(swarm_of(30), stream=stream)
     for empty in ((), []):
         assert await counted(swarm_of(30, middleware=empty), stream=stream) == plain
@@ -81,7 +81,7 @@ async def test_no_middleware_is_no_frame(stream: bool) -> None:
 
 
 async def test_a_middleware_that_changes_nothing_costs_a_bounded_number_of_calls() -> None:
-    """For each run, and for each chunk; the generators of the middleware itself are the user's own."""
+    """The number of calls of ours is bounded for each run and for each chunk."""
     extra: dict[int, int] = {}
     for length in (30, 930):
         plain = await counted(swarm_of(length), stream=True)
@@ -92,7 +92,7 @@ async def test_a_middleware_that_changes_nothing_costs_a_bounded_number_of_calls
 
 
 async def test_more_middleware_costs_no_calls_of_ours_for_a_chunk() -> None:
-    """What each middleware returns is checked for each request; a chunk passes no check, however long the list is."""
+    """The result of each middleware is checked once for a request, and a chunk passes no check."""
     one = await counted(swarm_of(300, middleware=[around_completions(passed_on)]), stream=True)
     many = await counted(swarm_of(300, middleware=[around_completions(passed_on)] * 5), stream=True)
     assert many.total() - one.total() <= 4 * CALLS_PER_MIDDLEWARE

@@ -1,10 +1,9 @@
-"""What a middleware is told when its run ends: once, however that happens."""
+"""`run.on_end`: a middleware gets the end of its run, once, in each way in which a run can end."""
 
 from __future__ import annotations
 
 import gc
 import logging
-from contextlib import aclosing
 from typing import Any
 
 import anyio
@@ -22,21 +21,28 @@ pytestmark = pytest.mark.anyio
 Ends = list[tuple[Response, AswarmError | None]]
 
 
-def ends_into(ends: Ends) -> Middleware:
-    """A middleware that keeps the ends of its runs."""
+def calling(*callbacks: Any) -> Middleware:
+    """A middleware that adds these callbacks."""
 
     def wrap(handlers: Handlers) -> Handlers:
-        handlers.run.on_end(lambda response, error: ends.append((response, error)))
+        for callback in callbacks:
+            handlers.run.on_end(callback)
         return handlers
 
     return wrap
 
 
+def ending(steps: list[Any], *more: Any) -> tuple[AsyncSwarm, Ends]:
+    """A swarm with a middleware that keeps the ends of its runs, and these ends."""
+    ends: Ends = []
+    keeping = calling(lambda response, error: ends.append((response, error)))
+    return AsyncSwarm(script_of(steps).client(), middleware=[*more, keeping]), ends
+
+
 @pytest.mark.parametrize("face", FACES)
 async def test_the_end_of_a_run_is_reported_once(face: str) -> None:
-    """With the response that the caller gets, and without an error."""
-    ends: Ends = []
-    swarm = AsyncSwarm(script_of(["Hello."]).client(), middleware=[ends_into(ends)])
+    """The middleware gets the response of the caller, and no error."""
+    swarm, ends = ending(["Hello."])
     left: list[Response] = []
     await consume(swarm, Agent(), face, left)
     assert [(end is left[0], error) for end, error in ends] == [(True, None)]
@@ -45,62 +51,50 @@ async def test_the_end_of_a_run_is_reported_once(face: str) -> None:
 
 async def test_the_end_comes_before_the_last_event() -> None:
     """A reader that stops at `RunFinished` has not left early."""
-    ends: Ends = []
-    swarm = AsyncSwarm(script_of(["Hello."]).client(), middleware=[ends_into(ends)])
+    swarm, ends = ending(["Hello."])
     async with swarm.stream(Agent(), "Hi") as run:
         seen = [len(ends) async for _ in run]
     assert seen == [*[0] * (len(seen) - 1), 1]
     assert ends[0][0].stop == "answer"
 
 
+def divide(_: Handlers) -> Handlers:
+    raise ZeroDivisionError("no")
+
+
 @pytest.mark.parametrize("face", FACES)
-async def test_an_error_is_reported_with_its_response(face: str) -> None:
-    """The error is the one that the caller gets, and has its response already."""
-    ends: Ends = []
-    swarm = AsyncSwarm(script_of([Failure(400, "no")]).client(), middleware=[ends_into(ends)])
-    with pytest.raises(CompletionError) as caught:
+@pytest.mark.parametrize(
+    ("middleware", "kind", "cause"),
+    [
+        ([], CompletionError, "BadRequestError"),
+        ([divide], RunError, "ZeroDivisionError"),
+        ([lambda _: None], ConfigurationError, "NoneType"),
+    ],
+    ids=["the provider", "other code", "the caller"],
+)
+async def test_an_error_is_reported_with_its_response(face: str, middleware: Any, kind: Any, cause: str) -> None:
+    """The middleware gets the error of the caller, which has its response and its cause already."""
+    causes: list[str] = []
+    noting = calling(lambda _, error: causes.append(type(error.__cause__).__name__))
+    swarm, ends = ending([Failure(400, "no")], *middleware, noting)
+    with pytest.raises(kind) as caught:
         await consume(swarm, Agent(), face, [])
     ((response, error),) = ends
     assert error is caught.value
+    assert type(error) is kind
     assert error.response is response
-    assert response.stop == "error"
-
-
-async def test_an_error_of_other_code_is_reported_with_its_cause() -> None:
-    """It is a RunError, whose cause is what was raised."""
-    ends: Ends = []
-    causes: list[BaseException | None] = []
-
-    def fail(handlers: Handlers) -> Handlers:
-        handlers.run.on_end(lambda _response, error: causes.append(error and error.__cause__))
-        raise ZeroDivisionError("no")
-
-    swarm = AsyncSwarm(script_of([]).client(), middleware=[fail, ends_into(ends)])
-    with pytest.raises(RunError):
-        await swarm.run(Agent(), "Hi")
-    assert [type(cause) for cause in causes] == [ZeroDivisionError]
-    assert [type(error) for _, error in ends] == [RunError]
-
-
-async def test_a_mistake_of_the_caller_is_reported() -> None:
-    """So is a ConfigurationError that is found while the run runs."""
-    ends: Ends = []
-    swarm = AsyncSwarm(script_of([]).client(), middleware=[lambda _: None, ends_into(ends)])  # type: ignore[list-item, return-value]
-    with pytest.raises(ConfigurationError):
-        await swarm.run(Agent(), "Hi")
-    assert [(response.stop, type(error)) for response, error in ends] == [("error", ConfigurationError)]
+    assert (response.stop, causes) == ("error", [cause])
 
 
 async def test_a_run_that_is_cancelled_is_reported() -> None:
-    """The response has what had happened; there is no error."""
-    ends: Ends = []
+    """The response has the messages so far, and there is no error."""
 
     async def wait() -> str:
         scope.cancel()
         await anyio.sleep_forever()
         return "never"
 
-    swarm = AsyncSwarm(script_of([call("wait")]).client(), middleware=[ends_into(ends)])
+    swarm, ends = ending([call("wait")])
     with anyio.CancelScope() as scope:
         await swarm.run(Agent(functions=[wait]), "Hi")
     ((response, error),) = ends
@@ -108,22 +102,20 @@ async def test_a_run_that_is_cancelled_is_reported() -> None:
     assert [message["role"] for message in response.messages] == ["assistant", "tool"]
 
 
-@pytest.mark.parametrize("events", [1, 2, 3])
+@pytest.mark.parametrize("events", [0, 1, 2, 3])
 async def test_a_stream_that_is_left_is_reported(events: int) -> None:
-    """After `break`, when the block is left."""
-    ends: Ends = []
-    swarm = AsyncSwarm(script_of(["Hello."]).client(), middleware=[ends_into(ends)])
+    """The end comes when the block is left; a stream that was never read has no end, and has called no middleware."""
+    swarm, ends = ending(["Hello."])
     async with swarm.stream(Agent(), "Hi") as run:
         for _ in range(events):
             await anext(run)
         assert ends == []
-    assert [(response.stop, error) for response, error in ends] == [("cancelled", None)]
+    assert [(response.stop, error) for response, error in ends] == [("cancelled", None)] * (events > 0)
 
 
 async def test_a_stream_that_is_dropped_is_reported() -> None:
-    """When the event loop has closed it."""
-    ends: Ends = []
-    swarm = AsyncSwarm(script_of(["Hello."]).client(), middleware=[ends_into(ends)])
+    """The end comes when the event loop has closed the stream."""
+    swarm, ends = ending(["Hello."])
 
     async def read_one() -> None:
         await anext(swarm.run(Agent(), "Hi", stream=True))
@@ -134,44 +126,20 @@ async def test_a_stream_that_is_dropped_is_reported() -> None:
     assert ends[0][0].stop == "cancelled"
 
 
-async def test_a_stream_that_is_never_read_has_no_end() -> None:
-    """Its middleware was not called either."""
-    ends: Ends = []
-    swarm = AsyncSwarm(script_of([]).client(), middleware=[ends_into(ends)])
-    async with swarm.stream(Agent(), "Hi"):
-        pass
-    assert ends == []
-
-
-async def test_the_innermost_middleware_is_told_first() -> None:
-    """As for the end of a completion; each callback gets the same response."""
+async def test_the_innermost_middleware_is_called_first() -> None:
+    """Each callback gets the same response."""
     seen: list[tuple[str, Response]] = []
-
-    def named(name: str) -> Middleware:
-        def wrap(handlers: Handlers) -> Handlers:
-            handlers.run.on_end(lambda response, _error: seen.append((name, response)))
-            return handlers
-
-        return wrap
-
-    swarm = AsyncSwarm(script_of(["Hello."]).client(), middleware=[named("outer"), named("inner")])
-    response = await swarm.run(Agent(), "Hi")
+    outer, inner = (calling(lambda end, _, name=name: seen.append((name, end))) for name in ("outer", "inner"))
+    response = await AsyncSwarm(script_of(["Hello."]).client(), middleware=[outer, inner]).run(Agent(), "Hi")
     assert [(name, end is response) for name, end in seen] == [("inner", True), ("outer", True)]
 
 
 async def test_a_callback_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged with the run's id; the other callbacks are called, and the run has its answer."""
-    ends: Ends = []
-
-    def fail(handlers: Handlers) -> Handlers:
-        handlers.run.on_end(lambda _response, _error: 1 / 0)  # type: ignore[arg-type, return-value]
-        return handlers
-
-    swarm = AsyncSwarm(script_of(["Hello."]).client(), middleware=[ends_into(ends), fail])
+    """The failure is logged with the run's id; the other callbacks are called, and the run has its answer."""
+    swarm, ends = ending(["Hello."], calling(lambda _, __: 1 / 0))
     with caplog.at_level(logging.ERROR, logger="aswarm"):
         response = await swarm.run(Agent(), "Hi", run_id="mine")
-    assert response.text == "Hello."
-    assert len(ends) == 1
+    assert (response.text, len(ends)) == ("Hello.", 1)
     (record,) = caplog.records
     assert record.__dict__["run_id"] == "mine"
     assert record.exc_info
@@ -179,8 +147,7 @@ async def test_a_callback_that_fails_changes_nothing(caplog: pytest.LogCaptureFi
 
 async def test_a_run_inside_a_tool_has_an_end_of_its_own() -> None:
     """The inner run ends first."""
-    ends: Ends = []
-    swarm = AsyncSwarm(script_of([call("ask"), "Inner.", "Outer."]).client(), middleware=[ends_into(ends)])
+    swarm, ends = ending([call("ask"), "Inner.", "Outer."])
 
     async def ask() -> str:
         return (await swarm.run(Agent(), "Hi")).text
@@ -190,22 +157,17 @@ async def test_a_run_inside_a_tool_has_an_end_of_its_own() -> None:
 
 
 async def test_the_end_comes_after_the_last_handler() -> None:
-    """A completion that is left is closed before the run has ended."""
+    """A completion that is left is closed before the end of the run."""
     seen: list[str] = []
 
     async def watched(complete: Any, request: Any) -> Any:
         try:
-            async with aclosing(passed_on(complete, request)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            async for chunk in passed_on(complete, request):
+                yield chunk
         finally:
             seen.append("completion")
 
-    def note(handlers: Handlers) -> Handlers:
-        handlers.run.on_end(lambda _response, _error: seen.append("run"))
-        return handlers
-
-    swarm = AsyncSwarm(script_of(["Hello."]).client(), middleware=[note, around_completions(watched)])
+    swarm, _ = ending(["Hello."], calling(lambda _, __: seen.append("run")), around_completions(watched))
     async with swarm.stream(Agent(), "Hi") as run:
         await anext(run)
         await anext(run)
@@ -213,10 +175,11 @@ async def test_the_end_comes_after_the_last_handler() -> None:
 
 
 def test_the_end_of_a_run_of_swarm_is_reported() -> None:
-    """`Swarm` has the same middleware."""
+    """`Swarm` has the same middleware, and its dropped stream ends too."""
     ends: Ends = []
-    swarm = Swarm(script_of(["Hello."] * 2).client(), middleware=[ends_into(ends)])
-    assert swarm.run(Agent(), "Hi") is not None
+    keeping = calling(lambda response, error: ends.append((response, error)))
+    swarm = Swarm(script_of(["Hello."] * 2).client(), middleware=[keeping])
+    swarm.run(Agent(), "Hi")
     for _ in swarm.run(Agent(), "Hi", stream=True):
         break
     gc.collect()

@@ -1,4 +1,4 @@
-"""What a middleware raises ends the run as an error of the run, with what had happened; other calls are cancelled."""
+"""An error of a middleware ends the run as an error of the run with its messages so far, and cancels other calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, Response, RunError, StreamInterrupted
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    CompletionError,
+    ConfigurationError,
+    Response,
+    RunError,
+    StreamInterrupted,
+    ToolError,
+)
 from aswarm.middleware import (
     CompletionHandler,
     CompletionRequest,
@@ -23,7 +32,7 @@ from aswarm.middleware import (
 )
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.leaving.run_scenes import nothing_left_behind
-from tests.support.middleware.middlewares import Chunks, around_calls, around_completions, passed_on
+from tests.support.middleware.middlewares import Chunks, around_calls, around_completions
 from tests.support.providers.sources import KINDS, ForeignSource, client_of, script_of
 from tests.support.run.ways_to_run import FACES, answers, cancel_when, consume
 
@@ -38,7 +47,7 @@ async def look() -> str:
 async def raised(
     swarm: AsyncSwarm, agent: Agent, face: str, kind: type[BaseException] = RunError
 ) -> tuple[Any, Response]:
-    """The error of a run, which has the response that the run has; what the run leaves is checked."""
+    """Return the error of a run and its response, which are one; the run leaves no task and a valid history."""
     left: list[Response] = []
     async with nothing_left_behind():
         with pytest.raises(kind) as caught:
@@ -49,12 +58,9 @@ async def raised(
     return caught.value, left[0]
 
 
-# --- in the function that wraps ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("face", FACES)
 async def test_an_error_of_the_middleware_itself(face: str) -> None:
-    """It is raised in place of the first request, as the cause of a RunError; an inner middleware was called."""
+    """The cause of the RunError is the error; no request is sent, and an inner middleware was called."""
     called: list[str] = []
 
     def inner(handlers: Handlers) -> Handlers:
@@ -73,18 +79,20 @@ async def test_an_error_of_the_middleware_itself(face: str) -> None:
     assert script.bodies == []
 
 
-class Wrapping:
-    """A middleware that is an object; it returns what it was made with."""
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def __call__(self, handlers: Handlers) -> Any:
-        return self.value
-
-
 def forgets(handlers: Handlers) -> Any:
     """A middleware without `return`."""
+
+
+class Wrapping:
+    """A middleware that is an object, and returns a dict."""
+
+    def __call__(self, handlers: Handlers) -> Any:
+        return {}
+
+
+async def slow(handlers: Handlers) -> Handlers:
+    """A middleware with `async def`, which is a common mistake."""
+    return handlers
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -93,48 +101,37 @@ def forgets(handlers: Handlers) -> Any:
     [
         (forgets, "forgets", "NoneType"),
         (partial(forgets), "partial", "NoneType"),
-        (Wrapping({}), "Wrapping", "dict"),
+        (Wrapping(), "Wrapping", "dict"),
         (lambda handlers: (handlers.complete, handlers.call_tool), "<lambda>", "tuple"),
         (lambda handlers: Handlers, "<lambda>", "type"),
+        (slow, "slow", "coroutine"),
     ],
-    ids=["a function", "a partial", "an object", "a tuple", "the class"],
+    ids=["a function", "a partial", "an object", "a tuple", "the class", "async def"],
 )
-async def test_what_is_no_handlers_is_a_configuration_error(
-    middleware: Any, name: str, returned: str, face: str
-) -> None:
-    """The text names the middleware, what it returned, and how to make `Handlers`."""
+async def test_a_middleware_that_returns_no_handlers(middleware: Any, name: str, returned: str, face: str) -> None:
+    """The error names the middleware, its result and the right way to make `Handlers`, and no coroutine is left."""
     swarm = AsyncSwarm(ScriptedModel([]).client(), middleware=[middleware])
     error, _ = await raised(swarm, Agent(), face, ConfigurationError)
-    assert f"{name} returned {returned}" in str(error)
+    assert f"{name} returned {returned}; it must be a plain function that returns Handlers" in str(error)
     assert "dataclasses.replace(handlers, complete=...)" in str(error)
 
 
-async def test_an_async_middleware_is_told_to_be_a_plain_function() -> None:
-    """`async def` is a mistake that is easily made; the text says what to write, and no coroutine is left over."""
-
-    async def slow(handlers: Handlers) -> Handlers:
-        return handlers
-
-    swarm = AsyncSwarm(ScriptedModel([]).client(), middleware=[slow])  # type: ignore[list-item]
-    error, _ = await raised(swarm, Agent(), "run", ConfigurationError)
-    assert "slow returned coroutine; it must be a plain function that returns Handlers" in str(error)
-
-
-@pytest.mark.parametrize("wrong", [None, "timing", {"complete": 1}], ids=str)
-async def test_what_cannot_be_called_is_refused_at_once(wrong: Any) -> None:
-    """`AsyncSwarm(middleware=[...])` names what is no function, and where to read on."""
-    with pytest.raises(ConfigurationError, match=rf"not {type(wrong).__name__}; see aswarm\.middleware"):
-        AsyncSwarm(ScriptedModel([]).client(), middleware=[wrong])
-
-
-@pytest.mark.parametrize("wrong", [forgets, 7], ids=["a function", "a number"])
-async def test_middleware_that_is_no_list_is_refused_at_once(wrong: Any) -> None:
-    """One middleware in place of a list is told to be put into a list."""
-    with pytest.raises(ConfigurationError, match=r"middleware must be a list, not .* middleware=\[\.\.\.\]"):
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        *(
+            ([item], rf"not {type(item).__name__}; see aswarm\.middleware")
+            for item in (None, "timing", {"complete": 1})
+        ),
+        (forgets, r"middleware must be a list, not .* middleware=\[\.\.\.\]"),
+        (7, r"middleware must be a list, not .* middleware=\[\.\.\.\]"),
+    ],
+    ids=str,
+)
+async def test_middleware_must_be_a_list_of_functions(wrong: Any, text: str) -> None:
+    """`AsyncSwarm(middleware=...)` raises at once, with the fault and the remedy."""
+    with pytest.raises(ConfigurationError, match=text):
         AsyncSwarm(ScriptedModel([]).client(), middleware=wrong)
-
-
-# --- in `complete` ----------------------------------------------------------------------------------------------------
 
 
 class Mine(Exception):
@@ -169,7 +166,7 @@ def failing(moment: str, error: Exception) -> Middleware:
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("moment", ["before", "in", "after"])
 async def test_an_error_in_complete(moment: str, face: str, kind: str) -> None:
-    """It is the cause of a RunError; the turn before it stays, what of the answer was there is in `partial`."""
+    """The error is the cause of a RunError; the turn before stays, and `partial` has the answer so far."""
     script = script_of([call("look"), "Sunny."])
     client = client_of(kind, script)
     swarm = AsyncSwarm(client, middleware=[failing(moment, Mine("no"))])
@@ -187,7 +184,7 @@ async def test_an_error_in_complete(moment: str, face: str, kind: str) -> None:
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("kind", [CompletionError, ConfigurationError, RunError])
 async def test_an_error_of_ours_is_raised_as_it_is(kind: Any, face: str) -> None:
-    """A middleware that raises an `AswarmError` gives the run that very error, with the response."""
+    """An `AswarmError` of a middleware is the error of the run, with the response."""
     error = kind("busy")
     swarm = AsyncSwarm(script_of([call("look"), "Sunny."]).client(), middleware=[failing("before", error)])
     caught, response = await raised(swarm, Agent(functions=[look]), face, kind)
@@ -196,13 +193,11 @@ async def test_an_error_of_ours_is_raised_as_it_is(kind: Any, face: str) -> None
 
 
 async def test_the_error_of_a_run_inside_a_middleware_keeps_its_own_response() -> None:
-    """A guard that asks another agent: its failure is the cause, and the outer run has its own response."""
-    guard = AsyncSwarm(script_of([]).client())
+    """If the agent of a guard fails, its error is the cause, and the outer run has its own response."""
 
     async def guarded(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
         await guard.run(Agent(name="guard"), "Is this fine?", max_turns=1)
-        async for chunk in passed_on(inner, request):
-            yield chunk
+        yield {}
 
     async def refused(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
         raise RunError("refused")
@@ -219,7 +214,7 @@ async def test_the_error_of_a_run_inside_a_middleware_keeps_its_own_response() -
 
 @pytest.mark.parametrize("face", FACES)
 async def test_an_answer_that_a_middleware_ends_early_is_interrupted(face: str) -> None:
-    """A completion handler that yields nothing, or no finish reason, has not answered."""
+    """A completion handler that yields nothing has not answered."""
 
     async def nothing(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
         return
@@ -231,8 +226,8 @@ async def test_an_answer_that_a_middleware_ends_early_is_interrupted(face: str) 
 
 
 @pytest.mark.parametrize("chunk", [None, "text", 7, []], ids=str)
-async def test_what_is_no_chunk_is_named(chunk: Any) -> None:
-    """A middleware that yields something else than a mapping has yielded no completion; the text quotes it."""
+async def test_a_wrong_chunk_is_named(chunk: Any) -> None:
+    """A middleware must yield mappings; the error shows any other value."""
 
     async def odd(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
         yield chunk
@@ -244,7 +239,7 @@ async def test_what_is_no_chunk_is_named(chunk: Any) -> None:
 
 @pytest.mark.parametrize("face", FACES)
 async def test_complete_that_is_no_generator_is_a_configuration_error(face: str) -> None:
-    """`async def complete` without `yield` is told to be an async generator function; no coroutine is left over."""
+    """The error asks for an async generator function, and no coroutine is left."""
 
     async def forgot(inner: CompletionHandler, request: CompletionRequest) -> Any:
         return inner(request)
@@ -252,9 +247,6 @@ async def test_complete_that_is_no_generator_is_a_configuration_error(face: str)
     swarm = AsyncSwarm(script_of([]).client(), middleware=[around_completions(forgot)])  # type: ignore[arg-type]
     error, _ = await raised(swarm, Agent(), face, ConfigurationError)
     assert "must return an async generator" in str(error)
-
-
-# --- in `call_tool` ---------------------------------------------------------------------------------------------------
 
 
 def refusing(name: str, error: Exception, when: Callable[[], bool] = lambda: True) -> Middleware:
@@ -272,7 +264,7 @@ def refusing(name: str, error: Exception, when: Callable[[], bool] = lambda: Tru
 
 @pytest.mark.parametrize("face", FACES)
 async def test_an_error_in_call_tool_cancels_the_other_calls(face: str) -> None:
-    """Calls of the same group are cancelled and awaited, those that had finished keep their answer, later ones open."""
+    """Calls of the group are cancelled and awaited, finished calls keep their results, later calls stay open."""
     events: list[str] = []
 
     async def quick() -> str:
@@ -280,11 +272,11 @@ async def test_an_error_in_call_tool_cancels_the_other_calls(face: str) -> None:
         return "done"
 
     async def slow() -> str:
-        events.append("slow began")
+        events.append("slow started")
         try:
             await anyio.sleep(60)
         finally:
-            events.append("slow ended")
+            events.append("slow stopped")
         return "never"
 
     def later() -> str:
@@ -293,18 +285,18 @@ async def test_an_error_in_call_tool_cancels_the_other_calls(face: str) -> None:
 
     script = script_of([[call("quick"), call("slow"), call("look"), call("later")]])
     swarm = AsyncSwarm(
-        script.client(), middleware=[refusing("look", Mine("no"), lambda: {"quick", "slow began"} <= set(events))]
+        script.client(), middleware=[refusing("look", Mine("no"), lambda: {"quick", "slow started"} <= set(events))]
     )
     error, response = await raised(swarm, Agent(functions=[quick, slow, look, later]), face)
     assert str(error) == "Mine: no"
     assert isinstance(error.__cause__, Mine)
-    assert sorted(events) == ["quick", "slow began", "slow ended"]
+    assert sorted(events) == ["quick", "slow started", "slow stopped"]
     assert answers(response) == {"quick": "done", "slow": "cancelled; its outcome is unknown"}
 
 
 @pytest.mark.parametrize("face", FACES)
 async def test_an_error_after_the_function_leaves_its_outcome_unknown(face: str) -> None:
-    """A call whose function has run and whose middleware then fails is never run a second time."""
+    """If a middleware fails after the function, the call is never run a second time."""
 
     async def late(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         await inner(call, context, started)
@@ -316,10 +308,12 @@ async def test_an_error_after_the_function_leaves_its_outcome_unknown(face: str)
 
 
 @pytest.mark.parametrize("face", FACES)
-async def test_an_error_before_the_function_leaves_the_call_open(face: str) -> None:
-    """A call that a middleware never passed on can be resumed."""
-    swarm = AsyncSwarm(script_of([call("look")]).client(), middleware=[refusing("look", Mine("no"))])
-    _, response = await raised(swarm, Agent(functions=[look]), face)
+@pytest.mark.parametrize("failure", [Mine("no"), ToolError("No.")], ids=["an error", "a ToolError"])
+async def test_an_error_before_the_function_leaves_the_call_open(face: str, failure: Exception) -> None:
+    """A call that a middleware never passed on can be resumed; a `ToolError` of a middleware ends the run too."""
+    swarm = AsyncSwarm(script_of([call("look")]).client(), middleware=[refusing("look", failure)])
+    error, response = await raised(swarm, Agent(functions=[look]), face)
+    assert str(error) == f"{type(failure).__name__}: {failure}"
     assert answers(response) == {}
     again = AsyncSwarm(script_of(["Done."]).client())
     history = [{"role": "user", "content": "Hi"}, *response.messages]
@@ -340,12 +334,3 @@ async def test_a_run_that_is_cancelled_in_a_middleware_is_cancelled(face: str) -
     response = await cancel_when(waits.is_set, swarm, Agent(functions=[look]), face)
     assert answers(response) == {}
     assert len(response.messages) == 1
-
-
-async def test_a_tool_error_of_a_middleware_ends_the_run() -> None:
-    """`ToolError` is for functions: raised around the inner handler it is an error of the middleware like any other."""
-    from aswarm import ToolError
-
-    swarm = AsyncSwarm(script_of([call("look")]).client(), middleware=[refusing("look", ToolError("No."))])
-    error, _ = await raised(swarm, Agent(functions=[look]), "run")
-    assert str(error) == "ToolError: No."

@@ -1,15 +1,16 @@
-"""`hedge`: a stream that begins late is requested once more, on a clock that jumps, against a slow model of the rules."""
+"""`hedge`: a stream that starts late is requested once more, on a clock that jumps, against a slow model of the rules."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aswarm import (
@@ -22,16 +23,11 @@ from aswarm import (
     StreamInterrupted,
     TextDelta,
 )
-from aswarm._rate_limits.policy import MINUTE
-from aswarm.middleware import CompletionRequest, Handlers, hedge
-from aswarm.middleware._hedge import HedgePolicy
+from aswarm.middleware import CompletionRequest, hedge
+from tests.support.middleware.middlewares import asking_first, chunk
 from tests.support.runtime.virtual_time import run_virtual
 
 BOTH = pytest.mark.parametrize("backend", ["asyncio", "trio"])
-
-
-def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
 
 
 @dataclass
@@ -64,7 +60,7 @@ class Slow:
 
 @dataclass
 class Seen:
-    """What a reader of a stream saw."""
+    """The text, the time, the error and the response for the reader of a stream."""
 
     text: str = ""
     at: float = -1.0
@@ -86,41 +82,48 @@ async def streamed(swarm: AsyncSwarm, agent: Agent | None = None) -> Seen:
     return seen
 
 
-def run(backend: str, *arguments: Any) -> Any:
-    return run_virtual(backend, *arguments)
+def second_requests(waits: list[float], **options: Any) -> list[float | None]:
+    """Read streams with these waits for their content. Return the wait for the second request of each, or None."""
+    slow, found = Slow([]), list[float | None]()
+    swarm = AsyncSwarm(slow, middleware=[hedge(**options)])
+
+    async def read() -> None:
+        for wait in waits:
+            first = len(slow.sent)
+            slow.seconds[first:] = [wait, 10_000.0]  # the second request never wins
+            await streamed(swarm)
+            found.append(slow.sent[first + 1] - slow.sent[first] if len(slow.sent) == first + 2 else None)
+
+    run_virtual("trio", read)
+    return found
 
 
-# --- the decision, on numbers alone ---
-
-
-@given(st.floats(0, 1), st.lists(st.booleans(), max_size=300))
+@settings(max_examples=40)
+@given(st.floats(0, 1), st.lists(st.booleans(), max_size=40))
 def test_never_more_than_its_share_is_requested_twice(share: float, slow: list[bool]) -> None:
-    """At every moment, except for the first slow stream of all; and the share is used."""
-    policy, hedged = HedgePolicy(1.0, share), 0
+    """The first slow stream of all is an exception; and the share is used."""
+    found = second_requests([9.0 if each else 0.5 for each in slow], after_seconds=1, share=share)
     for number, is_slow in enumerate(slow, 1):
-        assert policy.start() == 1.0
-        if is_slow:
-            may_send = policy.claim()
-            hedged += may_send
-            assert hedged <= max(1, share * number) * (share > 0)
-            assert may_send or share == 0 or hedged + 1 > share * number
+        hedged = number - found[:number].count(None)
+        assert hedged <= max(1, share * number) * (share > 0)
+        assert (found[number - 1] is not None) <= is_slow
+        if is_slow and found[number - 1] is None:
+            assert share == 0 or hedged + 1 > share * number
 
 
-@given(st.lists(st.floats(0, 100), max_size=250))
-def test_without_a_number_the_last_streams_decide(waits: list[float]) -> None:
+@pytest.mark.parametrize("longest", [5, 1000])
+def test_without_a_number_the_last_streams_decide(longest: int) -> None:
     """One in twenty of the last 200 took longer; before there are twenty, none is requested twice."""
-    policy = HedgePolicy(None, 0.05)
-    for number, seconds in enumerate(waits):
-        after, last = policy.start(), sorted(waits[max(0, number - 200) : number])
-        if number < 20:
-            assert after is None
-        else:
-            assert after is not None
+    chance = random.Random(longest)
+    waits = [*[50.0] * 30, *(float(chance.randint(1, longest)) for _ in range(230))]
+    for number, after in enumerate(second_requests(waits, share=1)):
+        last = waits[max(0, number - 200) : number]
+        if after is not None:
+            assert number >= 20
             assert sum(wait > after for wait in last) <= 0.05 * len(last) <= sum(wait >= after for wait in last)
-        policy.note(seconds)
+        elif number >= 20:
+            assert sum(wait >= waits[number] for wait in last) >= 0.05 * len(last)
 
-
-# --- the race ---
 
 SECONDS = st.integers(0, 20)
 
@@ -130,12 +133,12 @@ SECONDS = st.integers(0, 20)
 @example(first=9, second=2, after=1, failing={0, 1}, backend="asyncio")
 @given(SECONDS, SECONDS, st.integers(1, 10), st.sets(st.integers(0, 1)), st.sampled_from(["asyncio", "trio"]))
 def test_the_first_content_wins(first: int, second: int, after: int, failing: set[int], backend: str) -> None:
-    """When, with which text or error, after how many requests; and each is closed at once when the other has won."""
+    """The text or error, its time and the requests follow the rules, and a loser is closed at once."""
     failures: dict[int, Exception] = {
         number: CompletionError(f"failure {number}", status_code=400, retryable=False) for number in failing
     }
     slow = Slow([first + 0.25, second + 0.5], failures)
-    seen = run(backend, streamed, AsyncSwarm(slow, middleware=[hedge(after_seconds=after, share=1)]))
+    seen = run_virtual(backend, streamed, AsyncSwarm(slow, middleware=[hedge(after_seconds=after, share=1)]))
     ends = [first + 0.25, after + second + 0.5][: 1 + (first + 0.25 > after)]
     contents = [(at, number) for number, at in enumerate(ends) if number not in failing]
     assert [at - slow.sent[0] for at in slow.sent] == [0, after][: len(ends)]
@@ -156,20 +159,20 @@ def test_the_first_content_wins(first: int, second: int, after: int, failing: se
 
 @BOTH
 def test_a_reader_that_leaves_ends_both_requests(backend: str) -> None:
-    """While both wait for content."""
+    """Both requests are closed if the reader leaves while they wait for content."""
     slow = Slow([100, 100])
 
     async def leave() -> None:
         with anyio.move_on_after(5):
             await streamed(AsyncSwarm(slow, middleware=[hedge(after_seconds=2)]))
 
-    run(backend, leave)
+    run_virtual(backend, leave)
     assert [slow.closed[number] - slow.sent[0] for number in (0, 1)] == [5, 5]
 
 
 @BOTH
 def test_a_stream_that_is_cut_after_its_content_is_not_requested_again(backend: str) -> None:
-    """The reader has seen a part of it already."""
+    """The reader has a part of the answer already."""
 
     class Cut(Slow):
         async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -181,14 +184,14 @@ def test_a_stream_that_is_cut_after_its_content_is_not_requested_again(backend: 
 
     slow = Cut([0])
     assert isinstance(
-        run(backend, streamed, AsyncSwarm(slow, middleware=[hedge(after_seconds=0.5)])).error, StreamInterrupted
+        run_virtual(backend, streamed, AsyncSwarm(slow, middleware=[hedge(after_seconds=0.5)])).error, StreamInterrupted
     )
     assert len(slow.sent) == 1
 
 
 @BOTH
 def test_time_in_the_queue_of_the_limits_does_not_count(backend: str) -> None:
-    """The second stream waits a minute for its turn, and is quick then."""
+    """The second stream waits 61 s for the limits, and is quick then."""
     slow = Slow([1, 1, 1, 1])
     swarm = AsyncSwarm(
         slow, rate_limits=RateLimits(requests_per_minute=1), middleware=[hedge(after_seconds=5, share=1)]
@@ -198,26 +201,26 @@ def test_time_in_the_queue_of_the_limits_does_not_count(backend: str) -> None:
         for _ in range(2):
             await streamed(swarm)
 
-    run(backend, two)
-    assert [at - slow.sent[0] for at in slow.sent] == pytest.approx([0, MINUTE])
+    run_virtual(backend, two)
+    assert [at - slow.sent[0] for at in slow.sent] == pytest.approx([0, 61])
 
 
 @BOTH
 def test_no_second_request_during_a_pause(backend: str) -> None:
-    """After a 429 the time begins again when the request is sent again; then it is hedged as any other."""
+    """After a 429, the time starts again with the next request, which is hedged like others."""
     slow = Slow([1, 10, 1], {0: CompletionError("slow down", status_code=429, retryable=True, retry_after=30.0)})
     swarm = AsyncSwarm(slow, rate_limits=RateLimits(), middleware=[hedge(after_seconds=3, share=1)])
-    seen = run(backend, streamed, swarm)
+    seen = run_virtual(backend, streamed, swarm)
     assert [at - slow.sent[0] for at in slow.sent] == pytest.approx([0, 31, 34])
     assert seen.text == "2"
 
 
 @BOTH
 def test_no_second_request_before_a_retry(backend: str) -> None:
-    """After a failure the time begins again when the retry is sent, at least 0.375 s later."""
+    """After a failure, the time starts again with the retry, at least 0.375 s later."""
     slow = Slow([0.1, 10, 1], {0: CompletionError("down", status_code=503, retryable=True)})
     swarm = AsyncSwarm(slow, rate_limits=RateLimits(), middleware=[hedge(after_seconds=0.2, share=1)])
-    seen = run(backend, streamed, swarm)
+    seen = run_virtual(backend, streamed, swarm)
     assert slow.sent[1] - slow.sent[0] >= 0.475
     assert slow.sent[2] - slow.sent[1] == pytest.approx(0.2)
     assert seen.text == "2"
@@ -225,10 +228,10 @@ def test_no_second_request_before_a_retry(backend: str) -> None:
 
 @BOTH
 def test_a_second_request_in_the_queue_is_not_sent_and_not_charged(backend: str) -> None:
-    """The first has content before the limits allow the second."""
+    """If the first has content before the limits allow the second, there is one request."""
     slow = Slow([10])
     swarm = AsyncSwarm(slow, rate_limits=RateLimits(requests_per_minute=1), middleware=[hedge(after_seconds=2)])
-    seen = run(backend, streamed, swarm)
+    seen = run_virtual(backend, streamed, swarm)
     assert seen.response is not None
     assert (seen.text, seen.response.usage.requests, len(slow.sent)) == ("0", 1, 1)
 
@@ -237,16 +240,13 @@ def test_each_request_is_a_copy_and_the_second_is_not_retried() -> None:
     """Inner middleware may change its request."""
     seen: list[int] = []
 
-    def clearing(handlers: Handlers) -> Handlers:
-        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            seen.append(len(request.body["messages"]))
-            request.body["messages"].clear()
-            return handlers.complete(request)
-
-        return replace(handlers, complete=complete)
+    def clear(body: dict[str, Any]) -> None:
+        seen.append(len(body["messages"]))
+        body["messages"].clear()
 
     slow = Slow([50, 1])
-    assert run("trio", streamed, AsyncSwarm(slow, middleware=[hedge(after_seconds=1), clearing])).text == "1"
+    swarm = AsyncSwarm(slow, middleware=[hedge(after_seconds=1), asking_first(clear)])
+    assert run_virtual("trio", streamed, swarm).text == "1"
     assert seen == [2, 2]
     assert slow.retries == [None, 0]
 
@@ -263,36 +263,35 @@ def test_each_request_is_a_copy_and_the_second_is_not_retried() -> None:
     ],
 )
 def test_a_request_that_is_more_than_a_question_is_sent_once(settings: dict[str, Any]) -> None:
-    """The provider keeps something for it, or works for it."""
+    """The provider keeps data for such a request, or works for it."""
     slow = Slow([50, 1])
     swarm = AsyncSwarm(slow, middleware=[hedge(after_seconds=1)])
-    assert run("trio", streamed, swarm, Agent(model_settings=settings)).text == "0"
-    assert len(slow.sent) == 1
-
-
-def test_a_whole_answer_is_requested_once() -> None:
-    """Nothing of it shows that it is slow."""
-    slow = Slow([50, 1])
-    swarm = AsyncSwarm(slow, middleware=[hedge(after_seconds=1)])
-    assert run("trio", swarm.run, Agent(), "Hi").text == "0"
+    assert run_virtual("trio", streamed, swarm, Agent(model_settings=settings)).text == "0"
     assert len(slow.sent) == 1
 
 
 def test_the_functions_of_an_agent_are_no_reason_against_it() -> None:
-    """Only the winner's calls run."""
+    """Only the calls of the winner run."""
 
     def look() -> str:
         return ""
 
     slow = Slow([50, 1])
     swarm = AsyncSwarm(slow, middleware=[hedge(after_seconds=1)])
-    assert run("trio", streamed, swarm, Agent(functions=[look])).text == "1"
+    assert run_virtual("trio", streamed, swarm, Agent(functions=[look])).text == "1"
 
 
 @pytest.mark.parametrize(
     "wrong", [{"after_seconds": 0}, {"after_seconds": "1"}, {"share": -0.1}, {"share": 2}, {"share": None}]
 )
 def test_wrong_numbers(wrong: Any) -> None:
-    """The message names the argument."""
+    """The error names the argument."""
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         hedge(**wrong)
+
+
+def test_a_whole_answer_is_requested_once() -> None:
+    """Only a stream shows that it is slow."""
+    slow = Slow([50, 1])
+    assert run_virtual("trio", AsyncSwarm(slow, middleware=[hedge(after_seconds=1)]).run, Agent(), "Hi").text == "0"
+    assert len(slow.sent) == 1

@@ -1,4 +1,4 @@
-"""`hedge`, if several things happen in one step of the event loop: the loser is closed before the reader sees an answer."""
+"""`hedge`, if several things happen in one step of the event loop: the loser is closed before the reader gets text."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, CompletionError, RateLimits, Response, RunError, TextDelta
 from aswarm.middleware import CompletionRequest, Middleware, hedge, retry
+from tests.support.middleware.middlewares import chunk
 from tests.support.providers.transports import Transport, client_at, on_each_transport
 from tests.support.runtime.virtual_time import run_virtual
 
-BACKENDS = ["asyncio", "trio"]
-
-
-def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+BOTH = pytest.mark.parametrize("backend", ["asyncio", "trio"])
+LIMITS = pytest.mark.parametrize("limits", [None, RateLimits()], ids=["", "limits"])
 
 
 @dataclass
 class Stepwise:
-    """A source whose requests get their chunks, or their failure, when the test says so.
+    """A source whose requests get their chunks, or their failure, when the test sets an event.
 
     `open`: the numbers of the open requests. `generated`: how many pieces of an answer each request has generated.
     `cleanup_fails`: whether closing a request raises.
@@ -65,7 +63,7 @@ class Stepwise:
 
 @dataclass
 class Seen:
-    """What the reader of a stream saw. `open`: the open requests at each text."""
+    """The text, the error and the response for the reader of a stream. `open`: the open requests at each text."""
 
     text: str = ""
     open: list[set[int]] = field(default_factory=list[set[int]])
@@ -86,11 +84,7 @@ async def read(swarm: AsyncSwarm, source: Stepwise, seen: Seen) -> None:
 
 
 async def in_one_step(
-    source: Stepwise,
-    steps: tuple[str, ...],
-    seen: Seen,
-    middleware: list[Middleware],
-    limits: RateLimits | None = None,
+    source: Stepwise, steps: tuple[str, ...], seen: Seen, middleware: list[Middleware], limits: RateLimits | None = None
 ) -> None:
     """Start as many requests as the middleware sends, then do all steps without a return to the event loop."""
     swarm = AsyncSwarm(source, middleware=middleware, rate_limits=limits)
@@ -115,14 +109,14 @@ ORDERS = [
 ]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@BOTH
 @pytest.mark.parametrize("order", ORDERS, ids=", ".join)
 @pytest.mark.parametrize("cleanup_fails", [False, True])
-@pytest.mark.parametrize("limits", [None, RateLimits()], ids=["", "limits"])
+@LIMITS
 def test_one_request_is_open_when_the_reader_gets_text(
     order: tuple[str, ...], cleanup_fails: bool, limits: RateLimits | None, backend: str
 ) -> None:
-    """In each order of content, failure and cancellation. The other request generates nothing more, and is charged."""
+    """In each order of events, the other request generates nothing more, and is charged."""
     source, seen = Stepwise(cleanup_fails=cleanup_fails), Seen()
     run_virtual(backend, in_one_step, source, order, seen, [hedge(after_seconds=1)], limits)
     assert source.open == set()
@@ -141,10 +135,10 @@ def test_one_request_is_open_when_the_reader_gets_text(
         assert seen.response.usage.requests == 1 + (1 - winner in winners)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@BOTH
 @given(order=st.permutations(["content 0", "content 1", "content 2", "content 3"]), count=st.integers(1, 4))
 def test_a_hedge_of_hedges_leaves_one_request_open(order: list[str], count: int, backend: str) -> None:
-    """Four requests, of which some have content in one step."""
+    """Of four requests, some have content in one step."""
     source, seen = Stepwise(), Seen()
     # The outer hedge sends its second request after 3 s, and each of the two is sent twice after 1 s.
     middleware = [hedge(after_seconds=3, share=1), retry(1), hedge(after_seconds=1, share=1)]
@@ -155,13 +149,13 @@ def test_a_hedge_of_hedges_leaves_one_request_open(order: list[str], count: int,
     assert sum(source.generated.values()) <= 4 + count
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("limits", [None, RateLimits()], ids=["", "limits"])
+@BOTH
+@LIMITS
 @pytest.mark.parametrize("ends", ["content 0", "fail 0"])
 def test_no_second_request_is_sent_in_the_step_of_the_first_content(
     ends: str, limits: RateLimits | None, backend: str
 ) -> None:
-    """The time is over in the same step: whichever comes first, a request that was not sent is not charged."""
+    """If the time is over in the same step, a request that was not sent is not charged."""
     source, seen = Stepwise(), Seen()
 
     async def same_step() -> None:
@@ -187,7 +181,7 @@ LAST = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 
 class CountingServer:
-    """A server in another thread. It sends the first piece of all its answers at once, when the test says so.
+    """A server in another thread. It sends the first piece of all its answers at once, when `go` is set.
 
     `sent`: set when all first pieces are in the buffers of the client.
     """
@@ -228,7 +222,7 @@ class CountingServer:
 @pytest.mark.anyio
 @on_each_transport
 async def test_over_http_the_loser_is_closed_while_the_winner_is_read(transport: Transport) -> None:
-    """Both answers have content after a stall of the event loop, and one connection is closed before the second text."""
+    """After a stall, both answers have content, and one connection is closed before the second text."""
     with start_blocking_portal() as portal:
         server = portal.call(CountingServer)
         listener: Any = portal.call(_listener)

@@ -1,25 +1,36 @@
-"""Where middleware stands: the order of wrapping, and once for each run, in its event loop."""
+"""The order of middleware, its number of calls, and the event loop in which it is called."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+import sniffio
 
-from aswarm import Agent, AsyncSwarm, RateLimits
-from aswarm._providers.openai import source_for
-from aswarm._run.handlers import MiddlewareStack
-from aswarm._run.state import RunState
-from aswarm._runtime.backend import current_loop
-from aswarm._wire.request import RequestSettings
-from aswarm.middleware import CompletionRequest, Handlers, Middleware, RunInfo, Started, ToolCall, ToolOutcome, retry
+from aswarm import Agent, AsyncSwarm, Budget, RateLimits
+from aswarm.middleware import (
+    CompletionHandler,
+    CompletionRequest,
+    Handlers,
+    Middleware,
+    Started,
+    ToolCall,
+    ToolOutcome,
+    retry,
+)
 from aswarm.testing import Failure, ScriptedModel, call
+from tests.support.middleware.middlewares import Chunks, around_completions, passed_on
 from tests.support.providers.sources import KINDS, client_of, script_of
+from tests.support.rate_limits.timed_models import TimedModel
+from tests.support.rate_limits.timed_models import client_of as client_without_threads
+from tests.support.run.ways_to_run import FACES, consume
 from tests.support.runtime.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +42,7 @@ async def look(city: str = "Oslo") -> str:
 
 
 def noting(name: str, notes: list[str]) -> Middleware:
-    """Middleware that notes when its handlers are entered and left."""
+    """Middleware that notes the start and the end of its handlers."""
 
     def wrap(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -55,13 +66,11 @@ def noting(name: str, notes: list[str]) -> Middleware:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_first_is_the_outermost(kind: str, stream: bool) -> None:
-    """Handlers nest in the order of the list, for both handlers, over every kind of client."""
+    """Handlers nest in the order of the list, over every kind of client."""
     notes: list[str] = []
-    swarm = AsyncSwarm(
-        client_of(kind, script_of([call("look"), "Sunny."])), middleware=[noting("a", notes), noting("b", notes)]
-    )
-    run = swarm.stream(Agent(functions=[look]), "Hi", deltas=stream)
-    async with run:
+    middleware = [noting("a", notes), noting("b", notes)]
+    swarm = AsyncSwarm(client_of(kind, script_of([call("look"), "Sunny."])), middleware=middleware)
+    async with swarm.stream(Agent(functions=[look]), "Hi", deltas=stream) as run:
         async for _ in run:
             pass
     turn = ["a asks", "b asks", "b has it", "a has it"]
@@ -69,40 +78,18 @@ async def test_the_first_is_the_outermost(kind: str, stream: bool) -> None:
     assert run.response.text == "Sunny."
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_the_order_of_all_layers(kind: str) -> None:
-    """From the outside in: budget, debug, recorder, the user's, retries, rate limits, source."""
-    layers = ["budget", "debug", "recorder", "user", "retries", "rate_limits"]
-    notes: list[str] = []
-    stack = MiddlewareStack(**{layer: noting(layer, notes) for layer in reversed(layers)})
-    source = source_for(client_of(kind, script_of(["Hi"])))
+async def test_debug_prints_the_answer_of_a_middleware(capsys: pytest.CaptureFixture[str]) -> None:
+    """`debug=True` is outside: it prints the request before middleware, and the answer after it."""
 
-    async def no_calls(*_: object) -> ToolOutcome:
-        raise AssertionError("called")
-
-    state = RunState(Agent(), "Hi", None)
-    handlers = stack.wrap(Handlers(source.complete, no_calls, RunInfo("id", state)))
-    async with aclosing(handlers.complete(state.request(None, RequestSettings(stream=False)))) as chunks:
-        async for _ in chunks:
+    async def rewriting(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
+        request.body["messages"][-1]["content"] = "changed"
+        async for _ in passed_on(inner, request):
             pass
-    assert notes == [*(f"{layer} asks" for layer in layers), *(f"{layer} has it" for layer in reversed(layers))]
-
-
-async def test_debug_sees_what_a_middleware_gives_back(capsys: pytest.CaptureFixture[str]) -> None:
-    """`debug=True` stands outside: it prints the request before middleware, and the answer after it."""
-
-    def rewriting(handlers: Handlers) -> Handlers:
-        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            request.body["messages"][-1]["content"] = "changed"
-            async with aclosing(handlers.complete(request)) as chunks:
-                async for _ in chunks:
-                    pass
-            yield {"choices": [{"message": {"content": "mine"}, "finish_reason": "stop"}]}
-
-        return replace(handlers, complete=complete)
+        yield {"choices": [{"message": {"content": "mine"}, "finish_reason": "stop"}]}
 
     model = ScriptedModel(["the model's"])
-    await AsyncSwarm(model.client(), middleware=[rewriting]).run(Agent(), "as asked", debug=True)
+    swarm = AsyncSwarm(model.client(), middleware=[around_completions(rewriting)])
+    await swarm.run(Agent(), "as asked", debug=True)
     printed = capsys.readouterr().out
     assert "as asked" in printed
     assert "mine" in printed
@@ -111,9 +98,19 @@ async def test_debug_sees_what_a_middleware_gives_back(capsys: pytest.CaptureFix
     assert model.requests[0].messages[-1]["content"] == "changed"
 
 
+async def test_a_budget_refuses_a_call_before_debug_and_middleware(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the call within the budget is printed, and only this call passes the middleware."""
+    notes: list[str] = []
+    model = ScriptedModel([[call("look", city="Oslo"), call("look", city="Bergen")], "Done."])
+    swarm = AsyncSwarm(model.client(), middleware=[noting("mine", notes)])
+    await swarm.run(Agent(functions=[look]), "Hi", debug=True, budget=Budget(tool_calls=1))
+    assert notes.count("mine calls") == 1
+    assert capsys.readouterr().out.count("Processing tool call") == 1
+
+
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_the_journal_records_what_a_middleware_gives_back(tmp_path: Path) -> None:
-    """The journal stands outside of the middleware: a batch that is resumed does not ask the middleware again."""
+async def test_the_journal_records_the_answer_of_a_middleware(tmp_path: Path) -> None:
+    """A batch that is resumed from its journal does not ask the middleware again."""
     notes: list[str] = []
     model = ScriptedModel([call("look"), "Sunny.", "never asked"])
     agent = Agent(functions=[look])
@@ -128,24 +125,23 @@ async def test_the_journal_records_what_a_middleware_gives_back(tmp_path: Path) 
 
 
 @in_virtual_time
-async def test_retries_of_a_batch_and_limits_stand_inside() -> None:
-    """A user's middleware sees one request where the batch and the limits send several."""
+async def test_retries_of_a_batch_and_limits_are_inside() -> None:
+    """A user's middleware sees one request, and each request that the batch and the limits send is within the limits."""
     notes: list[str] = []
-    model = ScriptedModel([Failure(429, headers={"retry-after-ms": "1"}), Failure(500), "Done."])
-    swarm = AsyncSwarm(
-        model.client(), rate_limits=RateLimits(requests_per_minute=1000), middleware=[noting("mine", notes)]
-    )
+    model = TimedModel([Failure(429, headers={"retry-after-ms": "1"}), Failure(500), "Done."])
+    limits = RateLimits(requests_per_minute=1)
+    swarm = AsyncSwarm(client_without_threads(model), rate_limits=limits, middleware=[noting("mine", notes)])
     async with swarm.batch(Agent(), ["Hi"], attempts=2) as outcomes:
         (outcome,) = [outcome async for outcome in outcomes]
     assert outcome.response is not None
     assert outcome.response.text == "Done."
     assert notes == ["mine asks", "mine has it"]
-    assert len(model.requests) == 3
+    assert [later - at >= 59 for at, later in pairwise(model.times)] == [True, True]
 
 
 @in_virtual_time
-async def test_retry_in_the_list_stands_outside_of_what_follows_it() -> None:
-    """`[retry(), x]`: `x` sees every attempt; `[x, retry()]`: it sees one."""
+async def test_retry_is_outside_of_the_middleware_after_it() -> None:
+    """In `[retry(), x]`, `x` sees every attempt; in `[x, retry()]`, it sees one."""
     for order, asked in (("outside", 2), ("inside", 1)):
         notes: list[str] = []
         model = ScriptedModel([Failure(500, headers={"retry-after-ms": "1"}), "Done."])
@@ -159,54 +155,40 @@ async def test_retry_in_the_list_stands_outside_of_what_follows_it() -> None:
 async def test_limits_are_kept_for_every_attempt() -> None:
     """A middleware that asks twice takes two places in the limits."""
 
-    def twice(handlers: Handlers) -> Handlers:
-        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            for _ in range(2):
-                async with aclosing(handlers.complete(request)) as chunks:
-                    got = [chunk async for chunk in chunks]
-            for chunk in got:
-                yield chunk
+    async def twice(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
+        for _ in range(2):
+            chunks = [chunk async for chunk in passed_on(inner, request)]
+        for chunk in chunks:
+            yield chunk
 
-        return replace(handlers, complete=complete)
-
-    model = ScriptedModel(["a", "b"])
-    swarm = AsyncSwarm(model.client(), rate_limits=RateLimits(requests_per_minute=1), middleware=[twice])
+    model, limits = ScriptedModel(["a", "b"]), RateLimits(requests_per_minute=1)
+    swarm = AsyncSwarm(model.client(), rate_limits=limits, middleware=[around_completions(twice)])
     with anyio.move_on_after(59):
         await swarm.run(Agent(), "Hi")
     assert len(model.requests) == 1
 
 
-# --- once for each run ------------------------------------------------------------------------------------------------
-
-
 async def test_it_is_called_once_for_each_run_in_its_event_loop() -> None:
-    """A run with several turns and tools calls the middleware once, where the event loop of the run is running."""
-    loops: list[object] = []
+    """A run with several turns and tools calls the middleware once, in the thread and the event loop of the run."""
+    places: list[tuple[int, str]] = []
+
+    def here() -> tuple[int, str]:
+        return threading.get_ident(), sniffio.current_async_library()
 
     def counting(handlers: Handlers) -> Handlers:
-        loops.append(current_loop())
+        places.append(here())
         return handlers
 
     swarm = AsyncSwarm(script_of([call("look"), call("look"), "Done."] * 3).client(), middleware=[counting])
-    agent = Agent(functions=[look])
-    await swarm.run(agent, "Hi")
-    async for _ in swarm.run(agent, "Hi", stream=True):
-        pass
-    async with swarm.stream(agent, "Hi") as run:
-        async for _ in run:
-            pass
-    assert loops == [current_loop()] * 3
+    for face in FACES:
+        await consume(swarm, Agent(functions=[look]), face, [])
+    assert places == [here()] * 3
 
 
-async def test_it_is_not_called_before_the_run_begins() -> None:
+async def test_it_is_not_called_before_the_run_starts() -> None:
     """A stream that nobody reads calls no middleware."""
-    called: list[str] = []
-
-    def noted(handlers: Handlers) -> Handlers:
-        called.append(handlers.run.run_id)
-        return handlers
-
-    swarm = AsyncSwarm(ScriptedModel([]).client(), middleware=[noted])
+    called: list[Handlers] = []
+    swarm = AsyncSwarm(ScriptedModel([]).client(), middleware=[lambda handlers: called.append(handlers) or handlers])
     await swarm.run(Agent(), "Hi", stream=True).aclose()
     async with swarm.stream(Agent(), "Hi"):
         pass
@@ -214,7 +196,7 @@ async def test_it_is_not_called_before_the_run_begins() -> None:
 
 
 def numbering(handlers: Handlers) -> Handlers:
-    """Counts the completions of a run in a closure, and says which it was at the end of the answer."""
+    """Counts the completions of a run in a closure, and adds the number at the end of each answer."""
     count = 0
 
     async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -253,7 +235,7 @@ class Shared:
 
 @pytest.mark.parametrize("size", [100, pytest.param(1000, marks=pytest.mark.heavy)])
 async def test_the_state_of_many_runs_does_not_mix(size: int) -> None:
-    """A closure belongs to one run: each of the concurrent runs counts its own completions."""
+    """A closure belongs to one run, so each concurrent run counts its own completions."""
     seen = Shared()
     swarm = AsyncSwarm(Talk(), middleware=[numbering])
     agent = Agent(functions=[look])
@@ -268,7 +250,7 @@ async def test_the_state_of_many_runs_does_not_mix(size: int) -> None:
 
 
 async def test_the_items_of_a_batch_have_a_middleware_each() -> None:
-    """`batch()` runs are runs: each item has its own closure and its own id."""
+    """Each item of a batch has its own closure and its own id."""
     seen = Shared()
     swarm = AsyncSwarm(Talk(), middleware=[numbering])
     items = [f"question {number}" for number in range(50)]
@@ -281,7 +263,7 @@ async def test_the_items_of_a_batch_have_a_middleware_each() -> None:
 
 
 async def test_a_swarm_keeps_its_own_list() -> None:
-    """What is done to the caller's list afterwards changes nothing; an iterator is read once."""
+    """A later change of the caller's list changes nothing, and an iterator is read once."""
     notes: list[str] = []
     listed = [noting("a", notes)]
     first = AsyncSwarm(ScriptedModel(["Hi"]).client(), middleware=listed)

@@ -1,10 +1,10 @@
-"""The request belongs to whoever gets it: what is done to it harms no other turn, no other run and no caller."""
+"""Middleware and clients may change a request: no other turn, run or caller is affected."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError, function_to_json
 from aswarm.middleware import CompletionHandler, CompletionRequest, Handlers
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.leaving.run_scenes import client_of as client_at
-from tests.support.middleware.middlewares import Chunks, around_completions, asking_first
+from tests.support.middleware.middlewares import Chunks, around_completions, asking_first, passed_on
 from tests.support.providers.loopback import serve, sse, whole
 from tests.support.providers.sources import KINDS, ForeignSource, Json, MockClient, Script, client_of, script_of
 
@@ -31,7 +31,7 @@ async def look(city: str = "Oslo") -> str:
 
 
 STEPS = [call("look", city="Bergen", call_id="c1"), "Sunny."]
-# What a message of a caller may hold: parts in lists and tuples, calls, keys of the provider.
+# Messages of a caller: parts in lists and tuples, calls, keys of the provider.
 MESSAGES: list[Json] = [
     {"role": "user", "content": [{"type": "text", "text": "first"}]},
     {
@@ -46,8 +46,10 @@ MESSAGES: list[Json] = [
 
 
 def agent_of() -> Agent:
-    settings = {"metadata": {"tags": ["a"]}, "stop": ["x"]}
-    return Agent(functions=[look], model_settings=settings)
+    return Agent(functions=[look], model_settings={"metadata": {"tags": ["a"]}, "stop": ["x"]})
+
+
+AGENT = agent_of()
 
 
 def harm(value: Any) -> None:
@@ -73,59 +75,58 @@ def harmed(body: Json) -> Json:
 harming = asking_first(harm)
 
 
-async def bodies_of(client_for: Callable[[Script], Any], agent: Agent, messages: Any, *, stream: bool) -> list[Json]:
-    """The requests of one conversation, as the client got them."""
-    script = script_of(STEPS)
-    async with AsyncSwarm(client_for(script)).stream(agent, messages, deltas=stream) as run:
+async def read(swarm: AsyncSwarm, agent: Agent, messages: Any, *, stream: bool) -> str:
+    """Read a run to its end. Return its answer."""
+    async with swarm.stream(agent, messages, deltas=stream) as run:
         async for _ in run:
             pass
-    assert run.response.text == "Sunny."
+    return run.response.text
+
+
+async def bodies_of(client_for: Callable[[Script], Any], messages: Any, *, stream: bool) -> list[Json]:
+    """Return the requests of one conversation, as the client got them."""
+    script = script_of(STEPS)
+    assert await read(AsyncSwarm(client_for(script)), AGENT, messages, stream=stream) == "Sunny."
     return script.bodies
 
 
-HARMFUL: dict[str, Callable[[Script], Any]] = {
-    "source": lambda script: ForeignSource(script, harm),
-    "mock": lambda script: MockClient(script, harm),
-}
+HARMFUL: list[tuple[Any, Callable[[Script], Any]]] = [
+    (ForeignSource, lambda script: ForeignSource(script, harm)),
+    (MockClient, lambda script: MockClient(script, harm)),
+]
 
 
-@pytest.mark.parametrize("kind", list(HARMFUL))
+@pytest.mark.parametrize(("clean", "harmful"), HARMFUL, ids=["source", "mock"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_a_source_does_to_a_request_stays_there(kind: str, stream: bool) -> None:
+async def test_changes_of_a_client_stay_in_its_request(clean: Any, harmful: Any, stream: bool) -> None:
     """A source and a client with `create` may change all of it: later turns, runs and the caller see nothing."""
-    agent, messages = agent_of(), copy.deepcopy(MESSAGES)
-    clean: Callable[[Script], Any] = ForeignSource if kind == "source" else MockClient
-    reference = await bodies_of(clean, agent, messages, stream=stream)
-    schema = copy.deepcopy(function_to_json(look))
-    for _ in range(2):
-        assert await bodies_of(HARMFUL[kind], agent, messages, stream=stream) == reference
-    assert await bodies_of(clean, agent, messages, stream=stream) == reference
+    messages, schema = copy.deepcopy(MESSAGES), copy.deepcopy(function_to_json(look))
+    reference = await bodies_of(clean, messages, stream=stream)
+    for client in (harmful, harmful, clean):
+        assert await bodies_of(client, messages, stream=stream) == reference
     assert messages == MESSAGES
-    assert agent == agent_of()
+    assert agent_of() == AGENT
     assert function_to_json(look) == schema
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_a_middleware_does_to_a_request_is_sent_and_no_more(kind: str, stream: bool) -> None:
-    """The changed request is what the client gets; the next turn begins with an unchanged one."""
-    agent, messages = agent_of(), copy.deepcopy(MESSAGES)
-    reference = await bodies_of(lambda script: client_of(kind, script), agent, messages, stream=stream)
+async def test_changes_of_a_middleware_are_in_one_request(kind: str, stream: bool) -> None:
+    """The client gets the changed request, and the next turn starts with an unchanged request."""
+    messages = copy.deepcopy(MESSAGES)
+    reference = await bodies_of(lambda script: client_of(kind, script), messages, stream=stream)
     script = script_of(STEPS * 2)
     swarm = AsyncSwarm(client_of(kind, script), middleware=[harming])
     for _ in range(2):
-        async with swarm.stream(agent, messages, deltas=stream) as run:
-            async for _ in run:
-                pass
+        await read(swarm, AGENT, messages, stream=stream)
     assert script.bodies == [harmed(body) for body in reference] * 2
-    assert messages == MESSAGES
-    assert agent == agent_of()
-    assert await bodies_of(lambda script: client_of(kind, script), agent, messages, stream=stream) == reference
+    assert (messages, AGENT) == (MESSAGES, agent_of())
+    assert await bodies_of(lambda script: client_of(kind, script), messages, stream=stream) == reference
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_history_does_not_have_what_a_middleware_added(kind: str) -> None:
-    """What the run hands out are the messages of the run, whatever was sent in their place."""
+async def test_the_history_has_no_additions_of_a_middleware(kind: str) -> None:
+    """The response has the messages of the run, without the additions of a middleware."""
     responses = []
     for middleware in ([], [harming]):
         swarm = AsyncSwarm(client_of(kind, script_of(STEPS)), middleware=middleware)
@@ -134,7 +135,7 @@ async def test_the_history_does_not_have_what_a_middleware_added(kind: str) -> N
 
 
 async def test_concurrent_runs_do_not_share_a_request() -> None:
-    """Runs of one agent at the same time: each changes its own request only."""
+    """Concurrent runs of one agent change only their own requests."""
     script = script_of(lambda request: "Done.")
 
     def marking(handlers: Handlers) -> Handlers:
@@ -164,7 +165,7 @@ async def test_concurrent_runs_do_not_share_a_request() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_another_request_may_be_passed_on(kind: str) -> None:
-    """`replace(request, body=...)` and a new `CompletionRequest` are sent as they are."""
+    """`replace(request, body=...)` and a new `CompletionRequest` are sent unchanged."""
 
     def other(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
         body = {**request.body, "model": "other", "messages": request.body["messages"][-1:]}
@@ -189,16 +190,13 @@ async def test_whether_the_answer_streams_may_be_changed(kind: str, stream: bool
 
     script = script_of(STEPS)
     swarm = AsyncSwarm(client_of(kind, script), middleware=[asking_first(turn)])
-    async with swarm.stream(Agent(functions=[look]), "Hi", deltas=stream) as run:
-        async for _ in run:
-            pass
-    assert run.response.text == "Sunny."
+    assert await read(swarm, Agent(functions=[look]), "Hi", stream=stream) == "Sunny."
     assert [body["stream"] for body in script.bodies] == [not stream] * 2
 
 
 @pytest.mark.parametrize("kind", ["openai", "source"])
 async def test_a_request_without_the_key_stream_is_for_a_whole_answer(kind: str) -> None:
-    """A body that a middleware made itself need not have `stream`, as with `create`."""
+    """A body of a middleware need not have `stream`, as with `create`."""
 
     def made(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
         return inner(replace(request, body={"model": "m", "messages": request.body["messages"]}))
@@ -206,9 +204,6 @@ async def test_a_request_without_the_key_stream_is_for_a_whole_answer(kind: str)
     script = script_of(["Hi"])
     response = await AsyncSwarm(client_of(kind, script), middleware=[around_completions(made)]).run(Agent(), "Hello")
     assert response.text == "Hi"
-
-
-# --- over a socket ----------------------------------------------------------------------------------------------------
 
 
 class Form(BaseModel):
@@ -236,25 +231,19 @@ class Form(BaseModel):
 async def test_settings_of_a_middleware_are_sent_as_the_sdk_sends_them(
     stream: bool, settings: Json, sent: Json
 ) -> None:
-    """`extra_body`, and values that JSON has not, are sent by the real client as if the agent had set them."""
+    """The real client sends settings of a middleware like settings of an agent, also without a JSON form."""
     answer = ScriptedAnswer("Hi")
     async with serve(lambda body: sse(answer) if stream else whole(answer)) as server, client_at(server) as client:
         swarm = AsyncSwarm(client, middleware=[asking_first(lambda body: body.update(settings))])
-        async with swarm.stream(Agent(), "Hello", deltas=stream) as run:
-            async for _ in run:
-                pass
-        plain = AsyncSwarm(client)
-        async with plain.stream(Agent(model_settings=settings), "Hello", deltas=stream) as same:
-            async for _ in same:
-                pass
+        assert await read(swarm, Agent(), "Hello", stream=stream) == "Hi"
+        await read(AsyncSwarm(client), Agent(model_settings=settings), "Hello", stream=stream)
     first, second = server.requests
     assert first == second
     assert {key: first[key] for key in sent} == sent
-    assert run.response.text == "Hi"
 
 
 async def test_headers_of_a_middleware_are_sent() -> None:
-    """`extra_headers` that a middleware sets are headers of the request, and no part of the body."""
+    """`extra_headers` of a middleware are headers of the request, and no part of the body."""
     script = script_of(["Hi"])
     await AsyncSwarm(
         script.client(), middleware=[asking_first(lambda body: body.update(extra_headers={"x-trace": "7"}))]
@@ -271,7 +260,7 @@ _ON_OPENAI_3 = pytest.mark.skipif(
 
 @pytest.mark.parametrize("value", [pytest.param(math.nan, marks=_ON_OPENAI_3), object()], ids=["NaN", "an object"])
 async def test_a_value_that_cannot_be_sent_is_the_mistake_of_the_caller(value: object) -> None:
-    """What the SDK refuses to write is a ConfigurationError with the partial response, and nothing is sent."""
+    """A value that the SDK refuses is a ConfigurationError with the partial response, before a request."""
     script = script_of([])
     with pytest.raises(ConfigurationError, match="the request cannot be built") as caught:
         await AsyncSwarm(script.client(), middleware=[asking_first(lambda body: body.update(temperature=value))]).run(
@@ -281,29 +270,17 @@ async def test_a_value_that_cannot_be_sent_is_the_mistake_of_the_caller(value: o
     assert script.bodies == []
 
 
-@pytest.mark.anyio
 async def test_a_middleware_that_asks_twice_sends_the_same_request_twice() -> None:
-    """With `request.copy()`, what a middleware further in makes of its request is not in the second one."""
+    """With `request.copy()`, the second request does not have the changes of a middleware further in."""
 
-    def asking_twice(handlers: Handlers) -> Handlers:
-        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            async with aclosing(handlers.complete(request.copy())) as chunks:
-                async for _ in chunks:
-                    pass
-            async with aclosing(handlers.complete(request)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+    async def asking_twice(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
+        async for _ in passed_on(inner, request.copy()):
+            pass
+        async for chunk in passed_on(inner, request):
+            yield chunk
 
-        return replace(handlers, complete=complete)
-
-    def adding_a_message(handlers: Handlers) -> Handlers:
-        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            request.body["messages"].append({"role": "user", "content": "Be brief."})
-            return handlers.complete(request)
-
-        return replace(handlers, complete=complete)
-
+    brief = asking_first(lambda body: body["messages"].append({"role": "user", "content": "Be brief."}))
     model = ScriptedModel(["one", "two"])
-    swarm = AsyncSwarm(model.client(), middleware=[asking_twice, adding_a_message])
+    swarm = AsyncSwarm(model.client(), middleware=[around_completions(asking_twice), brief])
     assert (await swarm.run(Agent(), "Hi")).text == "two"
     assert model.requests[0].messages == model.requests[1].messages

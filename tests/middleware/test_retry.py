@@ -1,11 +1,10 @@
-"""Retries of plain runs: which completions are asked for again, after which waits, and what a reader gets."""
+"""Retries of plain runs: the failures that are retried, the waits, and the events that a reader gets."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -24,13 +23,15 @@ from aswarm import (
     StreamInterrupted,
     Swarm,
 )
-from aswarm._wire.backoff import Backoff
-from aswarm.middleware import Handlers, Middleware, _retry, fallback, retry
-from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, call, check_middleware
+from aswarm.middleware import Middleware, fallback, retry
+from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, call
 from tests.support.blocking.blocking import consume as consume_blocking
+from tests.support.middleware.middlewares import asking_first
 from tests.support.rate_limits.timed_models import TimedModel, busy, client_of
 from tests.support.run.ways_to_run import FACES, consume
 from tests.support.runtime.virtual_time import virtual_backend
+
+pytestmark = pytest.mark.anyio
 
 STREAMED = FACES[1:]
 every_way = pytest.mark.parametrize("face", FACES)
@@ -59,13 +60,9 @@ async def error_of(swarm: AsyncSwarm, face: str = "run") -> CompletionError:
     return caught.value
 
 
-# --- what is retried --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
 @every_way
 async def test_a_completion_that_fails_is_asked_for_again(face: str) -> None:
-    """About one second later, then about two; the client does not retry in between."""
+    """The waits are about one and two seconds, and the client does not retry in between."""
     model = TimedModel([busy(status=500), busy(status=503), "Hello"])
     assert (await response_of(swarm_of(model), face)).text == "Hello"
     first, second, third = model.times
@@ -74,34 +71,18 @@ async def test_a_completion_that_fails_is_asked_for_again(face: str) -> None:
     assert model.requests[0].body == model.requests[1].body == model.requests[2].body
 
 
-@pytest.mark.anyio
 @every_way
-async def test_after_the_last_attempt_the_run_ends_with_the_error(face: str) -> None:
-    """It is the error of the last attempt, with the response of the run."""
-    model = TimedModel([busy(status=500), busy(status=500), busy(status=502)])
-    error = await error_of(swarm_of(model), face)
-    assert (error.status_code, error.retryable, len(model.requests)) == (502, True, 3)
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_after_the_last_attempt_the_run_ends_with_the_error(attempts: int, face: str) -> None:
+    """It is the error of the last attempt, with the response of the run; the client makes no retries of its own."""
+    model = TimedModel([*[busy(status=500)] * (attempts - 1), busy(status=502)])
+    error = await error_of(swarm_of(model, retry(attempts)), face)
+    assert (error.status_code, error.retryable, len(model.requests)) == (502, True, attempts)
     assert error.response is not None
 
 
-@pytest.mark.anyio
-@every_way
-async def test_an_empty_answer_is_asked_for_again(face: str) -> None:
-    """A server sends nothing with status 200."""
-    model = TimedModel([RawAnswer([b""], "application/json"), "Hello"])
-    assert (await response_of(swarm_of(model), face)).text == "Hello"
-
-
-@pytest.mark.anyio
-async def test_one_attempt_is_no_retry() -> None:
-    """The client's own retries stay off too."""
-    model = TimedModel([busy(status=500)])
-    assert (await error_of(swarm_of(model, retry(1)))).status_code == 500
-
-
-@pytest.mark.anyio
 async def test_waits_double_up_to_a_minute() -> None:
-    """Each is shorter by up to a half, by chance."""
+    """Chance makes each wait shorter by up to a half."""
     model = TimedModel([*[busy(status=500)] * 8, "Hello"])
     await swarm_of(model, retry(9)).run(Agent(), "Hi")
     waits = [later - at for at, later in pairwise(model.times)]
@@ -109,47 +90,34 @@ async def test_waits_double_up_to_a_minute() -> None:
         assert longest / 2 <= wait <= longest
 
 
-@pytest.mark.anyio
 @every_way
-async def test_a_retry_after_is_waited_for(face: str) -> None:
-    """A rejection (429) is retried like other failures if no limits are on."""
+async def test_a_retry_after_is_the_wait(face: str) -> None:
+    """A rejection (429) is retried like other failures if there are no limits."""
     model = TimedModel([busy(20), "Hello"])
     assert (await response_of(swarm_of(model), face)).text == "Hello"
     assert model.times == pytest.approx([0, 20])
 
 
-@pytest.mark.anyio
 async def test_a_retry_after_that_is_too_short_or_nonsense_shortens_no_wait() -> None:
-    """The own wait is the least, and a wait of more than a day counts as none."""
+    """The own wait is the least, and a `Retry-After` of more than a day counts as none."""
     model = TimedModel([busy(0.01), busy(90_000), "Hello"])
     await swarm_of(model).run(Agent(), "Hi")
     assert 0.5 <= model.times[1] <= 1
     assert model.times[2] <= 3
 
 
-@pytest.mark.anyio
 @every_way
 @pytest.mark.parametrize("failure", [busy(status=400), busy(20, code="insufficient_quota"), busy(status=401)])
 async def test_a_permanent_failure_is_not_retried(failure: Failure, face: str) -> None:
-    """No wait helps."""
+    """A wait does not help against a wrong request, a used quota or a wrong key."""
     model = TimedModel([failure])
     assert not (await error_of(swarm_of(model), face)).retryable
     assert model.times == [0]
 
 
-@pytest.mark.anyio
-@every_way
-async def test_an_error_with_status_200_is_retried(face: str) -> None:
-    """Some servers report it in place of the answer, which is before its first chunk."""
-    body = b'{"error": {"code": 503, "message": "overloaded"}}'
-    model = TimedModel([RawAnswer([body], "application/json"), "Hello"])
-    assert (await response_of(swarm_of(model), face)).text == "Hello"
-
-
-@pytest.mark.anyio
 @every_way
 async def test_a_call_that_ran_does_not_run_again(face: str) -> None:
-    """Only the completion after it is asked for again."""
+    """Only the completion after a call is retried."""
     ran: list[str] = []
 
     def look() -> str:
@@ -162,20 +130,25 @@ async def test_a_call_that_ran_does_not_run_again(face: str) -> None:
     assert response.usage.requests == 2
 
 
-# --- answers that break -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
 @every_way
-async def test_an_answer_that_breaks_before_its_first_chunk_is_retried(face: str) -> None:
-    """No part of it was passed on."""
-    model = TimedModel([ScriptedAnswer("Hello", break_after=0), "Hello"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        ScriptedAnswer("Hello", break_after=0),
+        RawAnswer([b""], "application/json"),
+        RawAnswer([b'{"error": {"code": 503, "message": "overloaded"}}'], "application/json"),
+    ],
+    ids=["reset", "empty", "an error with status 200"],
+)
+async def test_an_answer_that_breaks_before_its_first_chunk_is_retried(broken: Any, face: str) -> None:
+    """Nothing of it was passed on."""
+    model = TimedModel([broken, "Hello"])
     assert (await response_of(swarm_of(model), face)).text == "Hello"
     assert len(model.times) == 2
 
 
 def chunks_of(*deltas: dict[str, Any]) -> list[bytes]:
-    """The beginning of a stream of Chat Completions."""
+    """Return the first chunks of a stream of Chat Completions."""
     chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
     return [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks]
 
@@ -183,7 +156,6 @@ def chunks_of(*deltas: dict[str, Any]) -> list[bytes]:
 ROLE = {"role": "assistant", "content": "", "refusal": None, "reasoning_content": ""}
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("face", STREAMED)
 @pytest.mark.parametrize("middleware", [retry(), fallback("small")], ids=["retry", "fallback"])
 @pytest.mark.parametrize(
@@ -202,7 +174,7 @@ ROLE = {"role": "assistant", "content": "", "refusal": None, "reasoning_content"
 async def test_a_stream_that_breaks_while_nothing_is_shown_is_asked_for_again(
     broken: Any, middleware: Middleware, face: str
 ) -> None:
-    """The chunk with the role shows nothing, and a reader gets the role once."""
+    """A chunk with a role shows nothing, and a reader gets the role once."""
     model = TimedModel([broken, "Hello"])
     assert (await response_of(swarm_of(model, middleware), face)).text == "Hello"
     assert len(model.times) == 2
@@ -211,21 +183,15 @@ async def test_a_stream_that_breaks_while_nothing_is_shown_is_asked_for_again(
     assert [event["role"] for event in classic if event.get("role")] == ["assistant"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("at", range(5))
 @pytest.mark.parametrize("middleware", [retry(), fallback("small")], ids=["retry", "fallback"])
-async def test_a_response_that_breaks_while_nothing_is_shown_is_asked_for_again(
-    middleware: Middleware, at: int
-) -> None:
+async def test_a_response_that_breaks_while_nothing_is_shown_is_retried(middleware: Middleware, at: int) -> None:
     """The Responses API announces an answer with several events."""
     model = ScriptedModel([ScriptedAnswer("Hello", break_after=at), "Hello"], api="responses")
-    client = model.client()
-    client._platform = "Linux"
-    assert (await response_of(AsyncSwarm(client, middleware=[middleware]), "stream")).text == "Hello"
+    assert (await response_of(AsyncSwarm(client_of(model), middleware=[middleware]), "stream")).text == "Hello"
     assert len(model.requests) == 2
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "delta",
     [
@@ -237,23 +203,21 @@ async def test_a_response_that_breaks_while_nothing_is_shown_is_asked_for_again(
     ids=str,
 )
 async def test_a_stream_that_has_shown_anything_is_not_retried(delta: dict[str, Any]) -> None:
-    """Reasoning, a refusal and a call are shown as a text is."""
+    """Reasoning, a refusal and a call are shown like a text."""
     model = TimedModel([RawAnswer(chunks_of(ROLE, delta)), "Hello"])
     assert isinstance(await error_of(swarm_of(model), "stream"), StreamInterrupted)
     assert len(model.times) == 1
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("face", STREAMED)
 async def test_a_stream_without_a_text_is_an_answer(face: str) -> None:
-    """A model may have nothing to say: all chunks are held back, and then passed on in their order."""
+    """The chunks of an empty answer are delayed, and then passed on in their order."""
     end = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"total_tokens": 7}}\n\n'
     model = TimedModel([RawAnswer([*chunks_of(ROLE, ROLE), end])])
     response = await response_of(swarm_of(model), face)
     assert (response.text, response.usage.total_tokens, len(model.times)) == ("", 7, 1)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("face", STREAMED)
 async def test_a_stream_that_breaks_after_its_first_chunk_is_not_retried(face: str) -> None:
     """A reader must not get the same text twice."""
@@ -263,7 +227,6 @@ async def test_a_stream_that_breaks_after_its_first_chunk_is_not_retried(face: s
     assert (error.partial, error.retryable, len(model.times)) == ("Hello", True, 1)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "body",
     [
@@ -273,18 +236,14 @@ async def test_a_stream_that_breaks_after_its_first_chunk_is_not_retried(face: s
     ],
 )
 async def test_a_whole_answer_that_is_incomplete_is_retried(body: bytes) -> None:
-    """A plain run has passed on nothing of it."""
+    """A plain run has passed on nothing of an incomplete answer."""
     model = TimedModel([RawAnswer([body], "application/json"), "Hello"])
     assert (await swarm_of(model).run(Agent(), "Hi")).text == "Hello"
 
 
-# --- the wait ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
 @every_way
 async def test_a_run_that_waits_for_its_next_attempt_can_be_cancelled(face: str) -> None:
-    """It ends at once, with the response of what happened before."""
+    """It ends at once, with the response so far."""
     model = TimedModel([busy(20)])
     left: list[Response] = []
     with anyio.move_on_after(5):
@@ -293,9 +252,21 @@ async def test_a_run_that_waits_for_its_next_attempt_can_be_cancelled(face: str)
     assert [response.stop for response in left] == ["cancelled"]
 
 
-@pytest.mark.anyio
+@pytest.mark.parametrize("events", range(1, 3))
+async def test_a_stream_can_be_left_after_a_retry(events: int) -> None:
+    """No response stays open, at whichever event the reader leaves the second attempt."""
+    model = TimedModel([busy(status=500), "Hello"])
+    async with swarm_of(model).stream(Agent(), "Hi") as run:
+        async for _ in run:
+            events -= len(model.requests) == 2
+            if not events:
+                break
+    assert model.open_streams == 0
+    assert run.response.stop == "cancelled"
+
+
 async def test_a_retry_is_logged_with_the_id_of_its_run(caplog: pytest.LogCaptureFixture) -> None:
-    """At INFO, with the wait and the reason."""
+    """The log has the wait and the reason at INFO."""
     caplog.set_level(logging.INFO, "aswarm")
     await swarm_of(TimedModel([busy(20), "Hello"])).run(Agent(), "Hi", run_id="r-1")
     (record,) = [record for record in caplog.records if record.name == "aswarm"]
@@ -303,102 +274,57 @@ async def test_a_retry_is_logged_with_the_id_of_its_run(caplog: pytest.LogCaptur
     assert (record.levelno, record.__dict__["run_id"]) == (logging.INFO, "r-1")
 
 
-# --- beside other middleware, limits and batches ----------------------------------------------------------------------
-
-
-@pytest.mark.anyio
 @every_way
 async def test_with_limits_a_rejection_is_left_to_the_rate_limiter(face: str) -> None:
-    """It waits and asks ten times in all, not thirty."""
+    """The rate limiter waits and asks ten times in all, not thirty."""
     model = TimedModel(lambda _: busy(2))
     assert (await error_of(swarm_of(model, rate_limits=RateLimits(requests_per_minute=1000)), face)).status_code == 429
     assert len(model.times) == 10
 
 
-@pytest.mark.anyio
 @every_way
 async def test_with_limits_other_failures_are_retried_once_only(face: str) -> None:
-    """Three attempts in all: the rate limiter adds none for the client."""
+    """`retry` makes three attempts in all; the rate limiter adds none for the client."""
     model = TimedModel([busy(status=500), busy(3), busy(status=500), busy(status=500)])
     assert (await error_of(swarm_of(model, rate_limits=RateLimits(requests_per_minute=1000)), face)).status_code == 500
     assert len(model.times) == 4
 
 
-@pytest.mark.anyio
 async def test_retries_around_the_attempts_of_a_batch_do_not_multiply() -> None:
-    """Three requests, not nine."""
+    """Three attempts of `retry` in a batch with three attempts are three requests."""
     model = TimedModel(lambda _: busy(status=500))
     async with swarm_of(model).batch(Agent(), ["x"]) as outcomes:
         [outcome] = [outcome async for outcome in outcomes]
     assert (outcome.attempts, len(model.times)) == (3, 3)
 
 
-@pytest.mark.anyio
 async def test_middleware_that_changes_the_request_gets_a_new_one_at_each_attempt() -> None:
     """A change is not made twice."""
-
-    def adding(handlers: Handlers) -> Handlers:
-        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            request.body["messages"].append({"role": "user", "content": "Be brief."})
-            return handlers.complete(request)
-
-        return replace(handlers, complete=complete)
-
+    brief = asking_first(lambda body: body["messages"].append({"role": "user", "content": "Be brief."}))
     model = TimedModel([busy(status=500), "Hello"])
-    await swarm_of(model, retry(), adding).run(Agent(instructions="Answer."), "Hi")
-    assert [[message["content"] for message in request.messages] for request in model.requests] == [
-        ["Answer.", "Hi", "Be brief."],
-        ["Answer.", "Hi", "Be brief."],
-    ]
+    await swarm_of(model, retry(), brief).run(Agent(instructions="Answer."), "Hi")
+    for request in model.requests:
+        assert [message["content"] for message in request.messages] == ["Answer.", "Hi", "Be brief."]
+    assert len(model.requests) == 2
 
 
+@pytest.mark.slow
 @every_way
-def test_retries_without_await(face: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_without_await(face: str) -> None:
     """`Swarm` takes the same middleware."""
-    monkeypatch.setattr(_retry, "ATTEMPT_BACKOFF", Backoff(0, 0, 0))
-    model = ScriptedModel([Failure(500), Failure(429, headers={"retry-after-ms": "1"}), "Hello"])
+    model = ScriptedModel([Failure(500), "Hello"])
     with Swarm(model.client(max_retries=5), middleware=[retry()]) as swarm:
         assert consume_blocking(swarm, Agent(), face).text == "Hello"
-    assert len(model.requests) == 3
-
-
-def test_a_run_with_retries_is_safe_to_leave() -> None:
-    """At every moment."""
-    check_middleware(retry())
-
-
-def test_a_run_whose_completions_were_retried_is_safe_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each completion fails once, and is then left in every way."""
-    monkeypatch.setattr(_retry, "ATTEMPT_BACKOFF", Backoff(0, 0, 0))
-    retries = retry()
-
-    def failing_once(handlers: Handlers) -> Handlers:
-        failed: set[int] = set()
-
-        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            length = len(request.body["messages"])
-            if length in failed:
-                return handlers.complete(request)
-            failed.add(length)
-            return failing()
-
-        return retries(replace(handlers, complete=complete))
-
-    async def failing() -> AsyncGenerator[Mapping[str, Any], None]:
-        raise CompletionError("busy", status_code=503, retryable=True)
-        yield {}
-
-    check_middleware(failing_once)
+    assert len(model.requests) == 2
 
 
 @pytest.mark.parametrize("attempts", [0, -1, 1.5, True, "3", None])
 def test_attempts_are_a_whole_number_from_one(attempts: Any) -> None:
-    """Anything else is the caller's mistake, found when the middleware is made."""
+    """Any other number is an error when the middleware is made."""
     with pytest.raises(ConfigurationError, match="attempts must be a whole number from 1, not "):
         retry(attempts)
 
 
-@pytest.mark.anyio
 async def test_an_error_that_is_raised_again_in_another_run_is_retried_again() -> None:
     """A source may keep one error and raise it in every run."""
     error = CompletionError("down", status_code=503, retryable=True)

@@ -1,10 +1,9 @@
-"""What a middleware knows of its run, and the id of a run wherever it is shown."""
+"""The facts of a run in middleware, and the id of a run in all places."""
 
 from __future__ import annotations
 
 import ast
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,20 @@ import anyio.to_thread
 import pytest
 
 import aswarm
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    ConfigurationError,
-    Response,
-    RunError,
-    Swarm,
-    ToolError,
-    tool,
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, RunError, Swarm, ToolError, tool
+from aswarm.middleware import (
+    CompletionHandler,
+    CompletionRequest,
+    Handlers,
+    RunInfo,
+    Started,
+    ToolCall,
+    ToolHandler,
+    ToolOutcome,
+    retry,
 )
-from aswarm._run.handlers import NO_RUN
-from aswarm.middleware import CompletionRequest, Handlers, RunInfo, Started, ToolCall, ToolHandler, ToolOutcome, retry
 from aswarm.testing import Failure, call
-from tests.support.middleware.middlewares import Chunks, around_calls, passed_on
+from tests.support.middleware.middlewares import Chunks, around_calls, around_completions
 from tests.support.providers.sources import script_of
 from tests.support.run.ways_to_run import FACES, cancel_when, consume
 
@@ -40,7 +39,7 @@ async def look() -> str:
 
 
 class Infos:
-    """A middleware that keeps what it knows of each run."""
+    """A middleware that keeps the `RunInfo` of each run."""
 
     def __init__(self) -> None:
         self.runs: list[RunInfo] = []
@@ -50,31 +49,25 @@ class Infos:
         return handlers
 
 
-# --- agent and context ------------------------------------------------------------------------------------------------
-
-
 async def test_the_agent_is_the_active_one() -> None:
-    """`run.agent` follows a handoff; `request.agent` is the one that asks."""
+    """`run.agent` follows a handoff; `request.agent` is the agent that asks."""
     seen: list[tuple[str, str]] = []
     b = Agent(name="B")
     infos = Infos()
 
-    def note(handlers: Handlers) -> Handlers:
-        async def complete(request: CompletionRequest) -> Chunks:
-            seen.append((handlers.run.agent.name, request.agent.name))
-            async for chunk in passed_on(handlers.complete, request):
-                yield chunk
+    def note(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
+        seen.append((infos.runs[0].agent.name, request.agent.name))
+        return inner(request)
 
-        return replace(handlers, complete=complete)
-
-    swarm = AsyncSwarm(script_of([call("transfer_to_b"), "I am B."]).client(), middleware=[note, infos])
+    middleware = [around_completions(note), infos]
+    swarm = AsyncSwarm(script_of([call("transfer_to_b"), "I am B."]).client(), middleware=middleware)
     response = await swarm.run(Agent(name="A", functions=[b]), "Hi")
     assert seen == [("A", "A"), ("B", "B")]
     assert infos.runs[0].agent is b is response.agent
 
 
 async def test_the_context_can_be_read_and_not_written() -> None:
-    """`run.context_variables` shows what tools have changed; assigning to it is a TypeError."""
+    """`run.context_variables` shows the changes of tools, and refuses an assignment."""
     infos = Infos()
     seen: list[dict[str, Any]] = []
 
@@ -100,12 +93,9 @@ async def test_the_context_can_be_read_and_not_written() -> None:
         infos.runs[0].agent = Agent()  # type: ignore[misc]
 
 
-# --- the call around a run --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["async", "thread", "own thread", "on the loop", "blocking"])
 async def test_a_run_inside_a_tool_knows_the_call(kind: str) -> None:
-    """`run.tool_call` is the call of the outer run in whose function the run was started, however that is done."""
+    """`run.tool_call` is the call whose function has started the run, in each kind of function."""
     infos, outer = Infos(), Infos()
     inner_client = script_of(["inner"] * 3).client()
     inner = AsyncSwarm(inner_client, middleware=[infos])
@@ -126,8 +116,6 @@ async def test_a_run_inside_a_tool_knows_the_call(kind: str) -> None:
         "on the loop": tool(thread=False)(ask),
         "blocking": ask_blocking,
     }
-    if kind == "blocking":
-        inner_client = script_of(["inner"]).client()
     function = functions[kind]
     name = getattr(function, "__name__", "")
     swarm = AsyncSwarm(script_of([call(name, call_id="the call"), "Done."]).client(), middleware=[outer])
@@ -141,7 +129,7 @@ async def test_a_run_inside_a_tool_knows_the_call(kind: str) -> None:
 
 
 async def test_each_run_inside_knows_its_own_call() -> None:
-    """Calls of one group that start runs of their own are told apart, and so are runs two calls deep."""
+    """Runs inside calls of one group, and two calls deep, know their own calls."""
     infos = Infos()
     leaf = AsyncSwarm(script_of(lambda request: "leaf").client(), middleware=[infos])
 
@@ -187,7 +175,7 @@ async def test_the_items_of_a_batch_inside_a_tool_know_the_call() -> None:
 
 
 async def test_a_run_after_a_tool_is_in_no_call() -> None:
-    """Outside of functions there is no call: neither in the consumer of a stream, nor in the next run."""
+    """A run in the consumer of a stream, or after a run, is in no call."""
     infos = Infos()
     swarm = AsyncSwarm(script_of(lambda request: "Done." if len(request.messages) > 2 else call("look")).client())
     other = AsyncSwarm(script_of(lambda request: "other").client(), middleware=[infos])
@@ -199,12 +187,9 @@ async def test_a_run_after_a_tool_is_in_no_call() -> None:
     assert all(info.tool_call is None for info in infos.runs)
 
 
-# --- the id of a run --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("given", ["order 7", None])
 async def test_every_way_to_run_shows_the_id(given: str | None) -> None:
-    """`run_id=` is the id in the middleware, on the stream and on the response; without it there is a new one."""
+    """The middleware, the stream and the response have the given id, or else a new one."""
     infos = Infos()
     swarm = AsyncSwarm(script_of(lambda request: "Hi").client(), middleware=[infos])
     shown = [(await swarm.run(Agent(), "Hi", run_id=given)).run_id]
@@ -227,8 +212,8 @@ async def test_every_way_to_run_shows_the_id(given: str | None) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", 7, b"id", ["id"], True], ids=repr)
-async def test_an_id_that_is_none_is_refused_at_once(wrong: Any) -> None:
-    """An id must be a str that is not empty; the text says so, before anything is sent."""
+async def test_a_wrong_id_is_refused_at_once(wrong: Any) -> None:
+    """An id must be a str that is not empty, and the error comes before a request."""
     swarm = AsyncSwarm(script_of([]).client())
     for start in (swarm.stream, swarm.run_and_stream, swarm.run):
         with pytest.raises(ConfigurationError, match="run_id must be a str that is not empty, not "):
@@ -244,7 +229,7 @@ async def test_ids_do_not_repeat() -> None:
 
 @pytest.mark.parametrize("face", FACES)
 async def test_a_failed_and_a_cancelled_run_have_their_id(face: str) -> None:
-    """The partial response of a run that was left early says which run it was."""
+    """The partial response of a run that stopped early has its id."""
     left: list[Response] = []
     with pytest.raises(RunError) as caught:
         await consume(AsyncSwarm(script_of([]).client()), Agent(), face, left, run_id="mine")
@@ -263,7 +248,7 @@ async def test_a_failed_and_a_cancelled_run_have_their_id(face: str) -> None:
 
 
 async def test_a_response_does_not_depend_on_the_id() -> None:
-    """Two runs that say the same are equal, and equal when stored: the id is no part of `model_dump`."""
+    """Two runs with equal messages are equal: the id is no part of `model_dump`."""
     swarm = AsyncSwarm(script_of(lambda request: "Hi").client())
     first, second = [await swarm.run(Agent(), "Hi", run_id=each) for each in ("one", "two")]
     assert first == second
@@ -279,7 +264,7 @@ async def test_a_response_does_not_depend_on_the_id() -> None:
 
 
 async def test_log_records_of_a_run_have_its_id(caplog: pytest.LogCaptureFixture) -> None:
-    """Every record of the logger `aswarm` that is about a run has the attributes `run_id` and `agent`."""
+    """Every record of the logger `aswarm` about a run has the attributes `run_id` and `agent`."""
 
     def fail() -> str:
         raise ValueError("no")
@@ -299,7 +284,7 @@ async def test_log_records_of_a_run_have_its_id(caplog: pytest.LogCaptureFixture
 
 
 async def test_a_middleware_logs_with_the_fields_of_its_run(caplog: pytest.LogCaptureFixture) -> None:
-    """`run.log_fields` are the same two attributes, for the `extra=` of a record; the agent is the active one."""
+    """`run.log_fields` are the attributes of log records, with the active agent."""
     fields: list[dict[str, Any]] = []
 
     def note(handlers: Handlers) -> Handlers:
@@ -312,8 +297,8 @@ async def test_a_middleware_logs_with_the_fields_of_its_run(caplog: pytest.LogCa
     assert fields == [{"run_id": "r", "agent": "A"}, {"run_id": "r", "agent": "B"}]
 
 
-def test_every_place_that_logs_says_which_run_it_is() -> None:
-    """Each call of the logger has `extra=`; a record that is about no run has the attributes too, as None."""
+def test_every_log_call_names_its_run() -> None:
+    """Each call of the logger in the package has `extra=` with both attributes."""
     missing: list[str] = []
     for path in Path(aswarm.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -324,11 +309,10 @@ def test_every_place_that_logs_says_which_run_it_is() -> None:
             if is_log and not (extra and ("agent" in extra[0] or not extra[0].startswith("{"))):
                 missing.append(f"{path.name}, line {node.lineno}")
     assert missing == []
-    assert dict(NO_RUN) == {"run_id": None, "agent": None}
 
 
 async def test_log_records_of_the_items_of_a_batch_have_their_ids(caplog: pytest.LogCaptureFixture) -> None:
-    """The records of each item have the id of its run, which is that of its response."""
+    """The records of each item have the run id of its response."""
 
     async def refuse() -> str:
         raise ToolError("No.")

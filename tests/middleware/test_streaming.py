@@ -1,10 +1,9 @@
-"""Streaming through middleware: chunks are live, and leaving a run closes the response behind any number of them."""
+"""Streaming through middleware: chunks are live, and leaving a run closes the response behind any number of middlewares."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import math
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -14,7 +13,7 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, TextDelta
-from aswarm.middleware import CompletionHandler, CompletionRequest, Handlers
+from aswarm.middleware import CompletionHandler, CompletionRequest
 from aswarm.testing import ScriptedAnswer
 from tests.support.leaving.run_scenes import BOUND, nothing_left_behind, until
 from tests.support.leaving.run_scenes import client_of as client_at
@@ -49,49 +48,40 @@ class Gated:
 @pytest.mark.parametrize("count", [1, 3, 20])
 @pytest.mark.parametrize("classic", [True, False])
 async def test_a_chunk_is_shown_before_the_next_is_asked_for(classic: bool, count: int) -> None:
-    """No middleware holds a chunk back: a source that waits for the consumer is never waited for in vain."""
+    """No middleware delays a chunk: a source may wait until the consumer has each chunk."""
     source = Gated()
     swarm = AsyncSwarm(source, middleware=[around_completions(passed_on)] * count)
     seen: list[str] = []
-
-    def show(text: str) -> None:
-        seen.append(text)
-        source.has_seen()
-
     if classic:
         async for event in swarm.run(Agent(), "Hi", stream=True):
             if event.get("content"):
-                show(event["content"])
+                seen.append(event["content"])
+                source.has_seen()
     else:
         async with swarm.stream(Agent(), "Hi") as run:
             async for each in run:
                 if isinstance(each, TextDelta):
-                    show(each.text)
+                    seen.append(each.text)
+                    source.has_seen()
     assert seen == list("01234")
 
 
-# --- leaving ----------------------------------------------------------------------------------------------------------
-
-
 class Closed:
-    """How many generators of the middleware below are open."""
+    """Counts the generators of the middleware below."""
 
     def __init__(self) -> None:
-        self.opened = 0
-        self.open_now = 0
+        self.opened = self.open_now = 0
+        self.middleware = around_completions(self._complete)
 
-    def middleware(self, handlers: Handlers) -> Handlers:
-        async def complete(request: CompletionRequest) -> Chunks:
-            self.opened += 1
-            self.open_now += 1
-            try:
-                async with aclosing(handlers.complete(request)) as chunks:
-                    async for chunk in chunks:
-                        yield chunk
-            finally:
-                self.open_now -= 1
-
-        return replace(handlers, complete=complete)
+    async def _complete(self, inner: CompletionHandler, request: CompletionRequest) -> Chunks:
+        self.opened += 1
+        self.open_now += 1
+        try:
+            async with aclosing(inner(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        finally:
+            self.open_now -= 1
 
 
 Leave = Callable[[AsyncSwarm, Callable[[], None], LoopbackServer], Awaitable[None]]
@@ -140,23 +130,18 @@ async def by_a_timeout(swarm: AsyncSwarm, left: Callable[[], None], _: LoopbackS
 
 
 async def while_it_waits(swarm: AsyncSwarm, left: Callable[[], None], server: LoopbackServer) -> None:
-    with anyio.CancelScope() as scope:
-        async with anyio.create_task_group() as group:
-
-            async def read() -> None:
-                await swarm.run(Agent(), "Hi")
-
-            group.start_soon(read)
-            await until(lambda: server.requests)
-            left()
-            scope.cancel()
+    async with anyio.create_task_group() as group:
+        group.start_soon(swarm.run, Agent(), "Hi")
+        await until(lambda: server.requests)
+        left()
+        group.cancel_scope.cancel()
 
 
 LEAVING = [by_break, by_aclose, by_dropping, by_an_error, by_a_timeout, while_it_waits]
 
 
 def half(body: dict[str, Any]) -> Reply:
-    """Half an answer, and then nothing; a plain request is not answered at all."""
+    """Return half an answer that then stalls; a plain request gets no answer."""
     if not body["stream"]:
         return Reply([], silent=True)
     reply = sse(ScriptedAnswer("Hello"), cut=2)
@@ -165,31 +150,22 @@ def half(body: dict[str, Any]) -> Reply:
 
 @pytest.mark.parametrize("leave", LEAVING)
 async def test_leaving_closes_the_response_behind_three_middlewares(leave: Leave) -> None:
-    """The server sees the connection end, every generator is closed, and no task is left."""
+    """The server sees the end of the connection, every generator is closed, and no task is left."""
     closed = Closed()
-    left_at = math.inf
-
-    def left() -> None:
-        nonlocal left_at
-        left_at = anyio.current_time()
-
-    async def closing(server: LoopbackServer) -> None:
-        await until(lambda: server.closed_at)
-        assert server.closed_at[0] - left_at < BOUND
-
+    left_at: list[float] = []
     async with serve(half) as server, client_at(server) as client:
         swarm = AsyncSwarm(client, middleware=[closed.middleware] * 3)
         async with nothing_left_behind():
-            await leave(swarm, left, server)
-            await closing(server)
-    assert (closed.opened, closed.open_now) == (3, 0)
-    assert server.open_now == 0
+            await leave(swarm, lambda: left_at.append(anyio.current_time()), server)
+            await until(lambda: server.closed_at)
+            assert server.closed_at[0] - left_at[0] < BOUND
+    assert (closed.opened, closed.open_now, server.open_now) == (3, 0, 0)
 
 
 @pytest.mark.parametrize("kind", ["openai", "source"])
 @pytest.mark.parametrize("classic", [True, False])
 def test_a_loop_that_ends_closes_an_open_run(kind: str, classic: bool) -> None:
-    """`asyncio.run` may end while a run is held open behind three middlewares: nothing is reported, all is closed."""
+    """If `asyncio.run` ends while a run is open behind three middlewares, all is closed without a report."""
     closed = Closed()
     script = script_of(["Hello, hello, hello"])
     client = client_of(kind, script)
@@ -214,7 +190,7 @@ def test_a_loop_that_ends_closes_an_open_run(kind: str, classic: bool) -> None:
 
 
 async def test_two_requests_at_once_and_the_first_answer_counts() -> None:
-    """A middleware may ask twice in tasks of its own, if it yields after they have ended; the slower one is closed."""
+    """A middleware may ask twice in tasks that end before it yields; the slower request is closed."""
     both = anyio.Event()
     asked: list[str] = []
     closed = Closed()
@@ -254,7 +230,7 @@ async def test_two_requests_at_once_and_the_first_answer_counts() -> None:
 
 
 async def test_a_middleware_that_reads_ahead_is_closed_too() -> None:
-    """Leaving while a middleware holds chunks that the consumer has not seen closes it like any other."""
+    """A middleware that holds chunks which the consumer has not seen is closed like any other."""
     closed = Closed()
 
     async def ahead(inner: CompletionHandler, request: CompletionRequest) -> Chunks:

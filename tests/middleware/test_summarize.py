@@ -1,10 +1,9 @@
-"""`summarize`: older messages are replaced by a summary, rarely, and without parting a call from its answer."""
+"""`summarize`: a summary replaces older messages, rarely, and no call is separated from its answer."""
 
 from __future__ import annotations
 
-import functools
+import re
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -13,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, RunError, Swarm
-from aswarm.middleware import CompletionRequest, Handlers, fallback, retry, summarize
+from aswarm.middleware import CompletionRequest, fallback, retry, summarize
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call, check_history, check_middleware
+from tests.support.middleware.middlewares import asking_first
 from tests.support.wire.response_bodies import check_body
+
+pytestmark = pytest.mark.anyio
 
 Json = dict[str, Any]
 WRITER = Agent(name="Summarizer", instructions="You summarize.", model="small")
@@ -29,7 +31,7 @@ def user(text: str) -> Json:
 
 
 def exchange(number: int) -> list[Json]:
-    """A question with a call, its answer, and an answer: about 200 tokens."""
+    """Return a question with a call, its answer, and an answer: about 200 tokens."""
     function = {"name": "look", "arguments": "{}"}
     return [
         user(f"question {number}"),
@@ -44,8 +46,12 @@ def exchange(number: int) -> list[Json]:
 
 
 def exchanges(count: int) -> list[Json]:
-    """A history of so many exchanges."""
+    """Return a history of this number of exchanges."""
     return [message for number in range(count) for message in exchange(number)]
+
+
+def is_summary(request: Request) -> bool:
+    return request.body["model"] == "small"
 
 
 class Model(ScriptedModel):
@@ -56,29 +62,28 @@ class Model(ScriptedModel):
         super().__init__(self._answer, **options)
 
     def _answer(self, request: Request) -> Step:
-        if request.body["model"] != "small":
+        if not is_summary(request):
             return "Done."
         return self._left.pop(0) if self._left else f"summary {len(self.summarized)}"
 
     @property
     def summarized(self) -> list[str]:
-        """What the summarizer was asked."""
-        return [request.messages[-1]["content"] for request in self.requests if request.body["model"] == "small"]
+        """Return the requests to the summarizer, as texts."""
+        return [request.messages[-1]["content"] for request in self.requests if is_summary(request)]
 
     @property
     def asked(self) -> list[list[Json]]:
-        """The messages of the other requests, without the instructions."""
-        return [request.messages[1:] for request in self.requests if request.body["model"] != "small"]
+        """Return the messages of the other requests, without the instructions."""
+        return [request.messages[1:] for request in self.requests if not is_summary(request)]
 
 
 def swarm_of(model: ScriptedModel, above: int = 900, **options: Any) -> AsyncSwarm:
-    """A swarm that summarizes."""
+    """Return a swarm that summarizes."""
     return AsyncSwarm(model.client(), middleware=[summarize(WRITER, above_tokens=above, **options)])
 
 
-@pytest.mark.anyio
 async def test_the_client_that_a_fallback_asks_writes_the_summary_too() -> None:
-    """The first client is down, and the second one has another model."""
+    """If the first client is down, the client of the fallback writes the summary with its model."""
     first, second = ScriptedModel(lambda _: Failure(503)), ScriptedModel(["summary", "Done."])
     middleware = [fallback((second.client(), "llama")), summarize(WRITER, above_tokens=900)]
     swarm = AsyncSwarm(first.client(), middleware=middleware)
@@ -89,28 +94,22 @@ async def test_the_client_that_a_fallback_asks_writes_the_summary_too() -> None:
     assert any("summary" in str(message["content"]) for message in second.requests[1].messages)
 
 
-@pytest.mark.anyio
 async def test_a_request_that_is_short_enough_is_sent_as_it_is() -> None:
-    """No summary is asked for."""
+    """A short request needs no summary."""
     model = Model()
     await swarm_of(model).run(Agent(), [*exchanges(3), user("And?")])
     assert model.summarized == []
     assert len(model.asked[0]) == 13
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("stream", [False, True])
 async def test_older_messages_are_replaced_by_a_summary(stream: bool) -> None:
-    """The summarizer gets them as one text; the request has its summary, and the newest messages as they are."""
+    """The summarizer gets one text; the request has the summary and the newest messages unchanged."""
     model = Model(cut=3)
     history = [*exchanges(8), user("And?")]
     swarm = swarm_of(model)
-    if stream:
-        async with swarm.stream(Agent(), history) as run:
-            assert [event async for event in run]
-        response = run.response
-    else:
-        response = await swarm.run(Agent(), history)
+    async with swarm.stream(Agent(), history, deltas=stream) as run:
+        assert [event async for event in run]
     first, _ = model.requests
     assert first.messages[0]["content"] == "You summarize."
     assert "tools" not in first.body
@@ -122,12 +121,11 @@ async def test_older_messages_are_replaced_by_a_summary(stream: bool) -> None:
     assert sent[1]["role"] == "user"  # whose question the rest answers
     assert sent[-1] == user("And?")
     check_history(sent)
-    assert [message["content"] for message in response.messages] == ["Done."]
+    assert [message["content"] for message in run.response.messages] == ["Done."]
 
 
-@pytest.mark.anyio
-async def test_requests_begin_with_the_same_messages_until_the_next_summary() -> None:
-    """Then the next summary is written from the one before and from what has come since."""
+async def test_requests_start_with_the_same_messages_until_the_next_summary() -> None:
+    """The next summary is written from the summary before and the messages after it."""
     model = Model()
     swarm = swarm_of(model)
     history: list[Json] = []
@@ -146,9 +144,8 @@ async def test_requests_begin_with_the_same_messages_until_the_next_summary() ->
     assert "question 0" not in model.summarized[1]
 
 
-@pytest.mark.anyio
 async def test_a_summary_is_kept_for_equal_messages_alone() -> None:
-    """Another run of the same conversation asks for none; one whose older messages differ asks for its own."""
+    """A run with equal older messages needs no new summary, and a run with others does."""
     model, store = Model(), dict[str, str]()
     history = [*exchanges(8), user("And?")]
     await swarm_of(model, store=store).run(Agent(), history)
@@ -159,41 +156,46 @@ async def test_a_summary_is_kept_for_equal_messages_alone() -> None:
     assert list(store.values()) == ["summary 1", "summary 2"]
 
 
-@pytest.mark.anyio
-async def test_in_memory_the_newest_summaries_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory of a service does not grow with the number of its conversations."""
-    monkeypatch.setattr("aswarm.middleware._summarize._MOST_KEPT", 2)
-    model = Model()
-    swarm = swarm_of(model)
-    for name in ("a", "b", "c", "c", "b", "a"):
-        await swarm.run(Agent(), [user(name), *exchanges(8), user("And?")])
-    assert [asked.splitlines()[3][-1] for asked in model.summarized] == ["a", "b", "c", "a"]
+@pytest.mark.slow
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_in_memory_the_newest_summaries_are_kept() -> None:
+    """The memory of a service does not grow with the number of its conversations: it keeps 10,000 summaries."""
+    summarized: list[str] = []
+
+    class Source:
+        async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            if request.body["model"] == "small":
+                summarized.extend(re.findall(r"<(\d+)>", request.body["messages"][-1]["content"]))
+            yield {"choices": [{"message": {"content": "text"}, "finish_reason": "stop"}]}
+
+    swarm = AsyncSwarm(Source(), middleware=[summarize(WRITER, above_tokens=40)])
+    for number in (*range(10_001), 10_000, 1, 0):
+        await swarm.run(Agent(), [user(f"<{number}>"), user(LONG), user("And?")])
+    assert summarized == [f"{number}" for number in (*range(10_001), 0)]
 
 
-@pytest.mark.anyio
-async def test_the_question_at_work_stays_as_it_is() -> None:
-    """A summary of a long turn, with many calls, leaves the message of the user that they belong to."""
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_the_current_question_stays(api: Any) -> None:
+    """A summary of a long turn with many calls keeps the message of the user, over both APIs."""
 
     async def look() -> str:
         return LONG
 
-    model = Model()
     steps: list[Step] = [*(call("look") for _ in range(12)), "Found."]
-    worker = ScriptedModel(
-        lambda request: model._next_step(request) if request.body["model"] == "small" else steps.pop(0)
-    )
-    response = await swarm_of(worker).run(Agent(functions=[look]), "What is there?")
+    model = ScriptedModel(lambda request: "a summary" if is_summary(request) else steps.pop(0), api=api)
+    response = await swarm_of(model).run(Agent(functions=[look]), "What is there?")
     assert response.text == "Found."
     assert len(response.messages) == 25
-    for request in worker.requests:
+    for request in model.requests:
         check_history(request.messages)
-        assert request.body["model"] == "small" or user("What is there?") in request.messages[1:3]
-    assert len(model.summarized) == 2
+        assert is_summary(request) or user("What is there?") in request.messages[1:3]
+        if api == "responses":
+            check_body(request.body)
+    assert sum(map(is_summary, model.requests)) == 2
 
 
-@pytest.mark.anyio
-async def test_what_is_not_worth_a_summary_is_sent() -> None:
-    """Instructions alone that are too long, or one long message, are not summarized again and again."""
+async def test_a_text_that_a_summary_cannot_shorten_is_sent() -> None:
+    """Long instructions, or one long message, are not summarized again and again."""
     model = Model()
     swarm = swarm_of(model, above=100)
     await swarm.run(Agent(instructions=LONG * 2), [])
@@ -203,9 +205,8 @@ async def test_what_is_not_worth_a_summary_is_sent() -> None:
     assert model.summarized == []
 
 
-@pytest.mark.anyio
 async def test_other_parts_of_messages_are_in_the_text() -> None:
-    """Images are named, a refusal is a text, and answers without their call are left out."""
+    """Images are named, and a refusal is a text."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     history = [
         {"role": "user", "content": [{"type": "text", "text": "See:"}, image]},
@@ -217,27 +218,19 @@ async def test_other_parts_of_messages_are_in_the_text() -> None:
     assert "user: See: [image]\nassistant: I will not.\n" in model.summarized[0]
 
 
-@pytest.mark.anyio
 async def test_an_answer_without_its_call_is_left_out() -> None:
-    """Another middleware may have left it behind; no API takes it."""
-
-    def careless(handlers: Handlers) -> Handlers:
-        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            request.body["messages"].insert(1, {"role": "tool", "tool_call_id": "lost", "content": "lost"})
-            return handlers.complete(request)
-
-        return replace(handlers, complete=complete)
-
+    """Another middleware may have left it, and no API takes it."""
+    lost = {"role": "tool", "tool_call_id": "lost", "content": "lost"}
     model = Model()
+    careless = asking_first(lambda body: body["messages"].insert(1, lost))
     swarm = AsyncSwarm(model.client(), middleware=[careless, summarize(WRITER, above_tokens=900)])
     await swarm.run(Agent(), [user(LONG * 12), user("And?")])
     assert len(model.summarized) == 1
     check_history(model.asked[0])
 
 
-@pytest.mark.anyio
 async def test_its_tokens_are_counted() -> None:
-    """The usage of the run has those of the summary too, and a budget of cost counts them at the price of its model."""
+    """The usage and the cost of the run include the summary, at the price of its model."""
     model = Model()
     swarm = swarm_of(model)
     budget = Budget(cost=1, prices={"small": (1.0, 1.0), "big": (0.0, 0.0)})
@@ -250,8 +243,7 @@ async def test_its_tokens_are_counted() -> None:
         await swarm_of(Model()).run(Agent(model="big"), history, budget=Budget(cost=1, prices={"big": (1.0, 1.0)}))
 
 
-@pytest.mark.anyio
-async def test_an_agent_without_a_model_uses_that_of_the_request() -> None:
+async def test_an_agent_without_a_model_uses_the_model_of_the_request() -> None:
     """The model of the agent that answers writes the summary too."""
     model = ScriptedModel(lambda _: "Done.")
     swarm = AsyncSwarm(model.client(), middleware=[summarize(Agent(), above_tokens=900)], model="theirs")
@@ -259,9 +251,8 @@ async def test_an_agent_without_a_model_uses_that_of_the_request() -> None:
     assert [request.body["model"] for request in model.requests] == ["theirs", "theirs"]
 
 
-@pytest.mark.anyio
 async def test_a_failure_of_the_summarizer_names_it() -> None:
-    """The run ends with a CompletionError that has the facts of the failure, and nothing is kept."""
+    """The CompletionError has the facts of the failure, and no summary is kept."""
     store = dict[str, str]()
     swarm = swarm_of(Model(Failure(503, "busy")), store=store)
     with pytest.raises(CompletionError, match=r"'Summarizer' could not summarize the conversation: .*busy") as caught:
@@ -270,9 +261,8 @@ async def test_a_failure_of_the_summarizer_names_it() -> None:
     assert store == {}
 
 
-@pytest.mark.anyio
 async def test_retry_asks_again_for_a_summary() -> None:
-    """A `retry` around it sees a failure before the first chunk, and one inside it sees only the summarizer's."""
+    """A `retry` around it, or inside it, repeats a failed summary."""
     for place in (0, 1):
         model = Model(Failure(503, "busy", headers={"retry-after": "0"}))
         middleware = [summarize(WRITER, above_tokens=900)]
@@ -282,65 +272,39 @@ async def test_retry_asks_again_for_a_summary() -> None:
         assert len(model.summarized) == 2
 
 
-@pytest.mark.anyio
 async def test_an_empty_summary_is_an_error() -> None:
-    """Older messages are never replaced by nothing."""
+    """An empty text never replaces older messages."""
     model = Model(ScriptedAnswer("  "))
     with pytest.raises(RunError, match="'Summarizer' should summarize the conversation, but wrote no text"):
         await swarm_of(model).run(Agent(), [*exchanges(8), user("And?")])
 
 
-@pytest.mark.anyio
-async def test_it_works_over_the_responses_api() -> None:
-    """The bodies are valid there, with output items of earlier answers too."""
-
-    async def look() -> str:
-        return LONG
-
-    steps: list[Step] = [*(call("look") for _ in range(12)), "Found."]
-    model = ScriptedModel(
-        lambda request: "a summary" if request.body["model"] == "small" else steps.pop(0), api="responses"
-    )
-    response = await swarm_of(model).run(Agent(functions=[look]), "What is there?")
-    assert response.text == "Found."
-    assert any(request.body["model"] == "small" for request in model.requests)
-    for request in model.requests:
-        check_body(request.body)
-        check_history(request.messages)
-
-
 @pytest.mark.parametrize(
-    ("make", "text"),
+    ("writer", "above", "text"),
     [
-        (functools.partial(summarize, WRITER, above_tokens=0), "above_tokens must be a whole number from 1, not 0"),
-        (functools.partial(summarize, WRITER, above_tokens=1.5), "not 1.5"),
-        (
-            functools.partial(summarize, "Summarizer", above_tokens=100),
-            "needs an Agent that writes the summaries, not 'Summarizer'",
-        ),
-        (functools.partial(summarize, Agent(functions=[user]), above_tokens=100), "must have no functions"),
-        (functools.partial(summarize, Agent(output=int), above_tokens=100), "no output"),
-        (
-            functools.partial(summarize, Agent(instructions=lambda: "Hi"), above_tokens=100),
-            "its instructions must be a str",
-        ),
+        (WRITER, 0, "above_tokens must be a whole number from 1, not 0"),
+        (WRITER, 1.5, "not 1.5"),
+        ("Summarizer", 100, "needs an Agent that writes the summaries, not 'Summarizer'"),
+        (Agent(functions=[user]), 100, "must have no functions"),
+        (Agent(output=int), 100, "no output"),
+        (Agent(instructions=lambda: "Hi"), 100, "its instructions must be a str"),
     ],
 )
-def test_what_cannot_summarize_is_refused(make: Any, text: str) -> None:
-    """The error says what is wrong, when the middleware is made."""
+def test_wrong_arguments_are_refused(writer: Any, above: Any, text: str) -> None:
+    """The error comes when the middleware is made."""
     with pytest.raises(ConfigurationError, match=text):
-        make()
+        summarize(writer, above_tokens=above)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("above", [1, 100_000])
 def test_it_keeps_the_rules_of_middleware(above: int) -> None:
-    """Runs can be left at any moment, also while a summary is written."""
+    """Runs can be left at any moment, also during a summary."""
     check_middleware(summarize(WRITER, above_tokens=above))
 
 
 def test_it_works_in_a_blocking_swarm() -> None:
-    """The same middleware, without await."""
+    """`Swarm` takes the same middleware."""
     model = Model()
     with Swarm(model.client(), middleware=[summarize(WRITER, above_tokens=900)]) as swarm:
         assert swarm.run(Agent(), [*exchanges(8), user("And?")]).text == "Done."
@@ -353,12 +317,11 @@ def test_it_works_in_a_blocking_swarm() -> None:
     st.integers(50, 600),
 )
 def test_any_history_is_sent_in_a_valid_request(messages: list[tuple[str, int]], above: int) -> None:
-    """Valid, with the last message of the user, and the same beginning until there is another summary."""
+    """Each request is valid, has the last message of the user, and keeps its start until the next summary."""
 
     async def check() -> None:
-        model = Model()
+        model, history = Model(), list[Json]()
         swarm = swarm_of(model, above)
-        history: list[Json] = []
         for number, (kind, size) in enumerate(messages):
             text = f"{number} " + "x" * size
             made = exchange(number)[1:3] if kind == "calls" else [{"role": kind, "content": text}]

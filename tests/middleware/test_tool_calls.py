@@ -1,4 +1,4 @@
-"""What a middleware may do to a tool call: other arguments, an answer in its place, a handoff, and what comes of it."""
+"""Tool calls in middleware: other arguments, an answer in place of the function, a handoff, and the results."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ pytestmark = pytest.mark.anyio
 
 
 async def events_of(handle: HandleCall, agent: Agent, *steps: Any, **options: Any) -> tuple[Response, list[Event]]:
+    """Run with this handler around each call. Return the response and the events."""
     model = ScriptedModel(steps)
     async with AsyncSwarm(model.client(), middleware=[around_calls(handle)]).stream(agent, "Hi", **options) as run:
         events = [event async for event in run]
-    check_history(run.response.messages)
-    for request in model.requests:
-        check_history(request.messages)
+    for messages in (run.response.messages, *(request.messages for request in model.requests)):
+        check_history(messages)
     return run.response, events
 
 
@@ -47,9 +47,6 @@ def answers(response: Response) -> list[str]:
 
 def of_kind(events: list[Event], kind: type[Any]) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
-
-
-# --- arguments --------------------------------------------------------------------------------------------------------
 
 
 def look(city: str) -> str:
@@ -68,26 +65,38 @@ async def in_bergen(inner: ToolHandler, call: ToolCall, context: dict[str, Any],
 
 
 @pytest.mark.parametrize("function", [look, look_too, tool(thread=False)(look)], ids=["thread", "async", "on the loop"])
-async def test_arguments_that_a_middleware_sets_are_what_the_function_gets(function: Any) -> None:
-    """The function is called with them, and so says its `ToolCallStarted`; the history keeps what the model sent."""
+async def test_the_function_gets_the_arguments_of_a_middleware(function: Any) -> None:
+    """The function and its `ToolCallStarted` get them; the history and the next request keep those of the model."""
     name = function.__name__
-    response, events = await events_of(in_bergen, Agent(functions=[function]), call(name, city="Oslo"), "Done.")
-    assert answers(response) == ["Bergen is sunny"]
-    assert json.loads(response.messages[0]["tool_calls"][0]["function"]["arguments"]) == {"city": "Oslo"}
+    model = ScriptedModel([call(name, city="Oslo"), "Done."])
+    agent = Agent(functions=[function])
+    async with AsyncSwarm(model.client(), middleware=[around_calls(in_bergen)]).stream(agent, "Hi") as run:
+        events = [event async for event in run]
+    assert answers(run.response) == ["Bergen is sunny"]
+    for message in (run.response.messages[0], model.requests[1].messages[2]):
+        assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"city": "Oslo"}
     assert [json.loads(event.arguments) for event in of_kind(events, ToolCallStarted)] == [{"city": "Bergen"}]
 
 
-async def test_the_model_is_sent_its_own_arguments_again() -> None:
-    """On the wire of the next turn stands what the model wrote."""
-    model = ScriptedModel([call("look", city="Oslo"), "Done."])
-    swarm = AsyncSwarm(model.client(), middleware=[around_calls(in_bergen)])
-    await swarm.run(Agent(functions=[look]), "Hi")
-    (sent,) = model.requests[1].messages[2]["tool_calls"]
-    assert json.loads(sent["function"]["arguments"]) == {"city": "Oslo"}
+async def test_a_tool_error_hook_gets_the_arguments_of_a_middleware() -> None:
+    """`ToolFailure.arguments` are the arguments of the function."""
+    seen: list[str] = []
+
+    def fail(city: str) -> str:
+        raise ToolError("No.")
+
+    model = ScriptedModel([call("fail", city="Oslo"), "Done."])
+    swarm = AsyncSwarm(
+        model.client(),
+        middleware=[around_calls(in_bergen)],
+        tool_error=lambda failure: seen.append(failure.arguments) or "hidden",  # type: ignore[func-returns-value]
+    )
+    assert answers(await swarm.run(Agent(functions=[fail]), "Hi")) == ["hidden"]
+    assert [json.loads(arguments) for arguments in seen] == [{"city": "Bergen"}]
 
 
 async def test_arguments_of_a_middleware_are_checked_like_any() -> None:
-    """What does not fit the function is told to the model."""
+    """The model reads the error of arguments that do not fit the function."""
 
     async def wrong(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         call.arguments = "{}"
@@ -99,25 +108,8 @@ async def test_arguments_of_a_middleware_are_checked_like_any() -> None:
     assert not of_kind(events, ToolCallStarted)
 
 
-async def test_what_a_tool_error_hook_gets_are_the_arguments_that_were_used() -> None:
-    """`ToolFailure.arguments` is what the function was called with."""
-    seen: list[str] = []
-
-    def fail(city: str) -> str:
-        raise ToolError("No.")
-
-    model = ScriptedModel([call("fail", city="Oslo"), "Done."])
-    swarm = AsyncSwarm(
-        model.client(),
-        middleware=[around_calls(in_bergen)],
-        tool_error=lambda failure: seen.append(failure.arguments) or "told",  # type: ignore[func-returns-value]
-    )
-    assert answers(await swarm.run(Agent(functions=[fail]), "Hi")) == ["told"]
-    assert [json.loads(arguments) for arguments in seen] == [{"city": "Bergen"}]
-
-
 async def test_a_middleware_sees_the_call_as_it_is() -> None:
-    """Id, name, position, agent, tool and arguments; a function that the agent does not have has no tool."""
+    """A call has its id, name, position, agent, tool and arguments; an unknown function has no tool."""
     seen: list[tuple[Any, ...]] = []
 
     async def note(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
@@ -132,15 +124,12 @@ async def test_a_middleware_sees_the_call_as_it_is() -> None:
     ]
 
 
-# --- answers in its place ---------------------------------------------------------------------------------------------
-
-
 async def refuse(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
     return ToolOutcome("Not allowed.")
 
 
 async def test_a_call_can_be_answered_without_running_it() -> None:
-    """The model is told the text, the function does not run, and nothing says that it had started."""
+    """The model reads the text, the function does not run, and no event shows a start."""
     ran: list[str] = []
 
     def pay(amount: int) -> str:
@@ -172,7 +161,7 @@ async def test_a_handoff_can_be_answered_in_its_place() -> None:
 
 
 async def test_a_handoff_can_be_kept_from_happening() -> None:
-    """A middleware may take the `result` from an outcome: the agent stays."""
+    """A middleware may take the `result` from an outcome, so that the agent stays."""
 
     async def stay(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         outcome = await inner(call, context, started)
@@ -186,7 +175,7 @@ async def test_a_handoff_can_be_kept_from_happening() -> None:
 
 
 async def test_an_outcome_can_be_rewritten() -> None:
-    """Text and error of an outcome are what events and history show."""
+    """The events and the history show the text and the error of the new outcome."""
     secret = ToolError("told")
 
     async def hide(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
@@ -198,8 +187,8 @@ async def test_an_outcome_can_be_rewritten() -> None:
     assert of_kind(events, ToolCallFinished)[0].error is secret
 
 
-async def test_the_context_is_that_of_the_run() -> None:
-    """A middleware may write to the context that a tool gets; the run keeps it."""
+async def test_a_middleware_may_write_to_the_context() -> None:
+    """A middleware may write to the context that a tool gets, and the run keeps it."""
 
     async def stamp(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         context["stamped"] = True
@@ -214,7 +203,7 @@ async def test_the_context_is_that_of_the_run() -> None:
 
 
 async def test_calls_of_a_group_pass_the_middleware_together() -> None:
-    """A middleware that waits holds up its own call only."""
+    """A middleware that waits delays only its own call."""
     together = anyio.Event()
     waiting: list[str] = []
 
@@ -231,7 +220,7 @@ async def test_calls_of_a_group_pass_the_middleware_together() -> None:
     assert answers(response) == ["0 is sunny", "1 is sunny", "2 is sunny"]
 
 
-async def test_it_stands_around_the_calls_of_a_resumed_run_too() -> None:
+async def test_the_calls_of_a_resumed_run_pass_the_middleware() -> None:
     """Open calls that `resume=True` runs pass the middleware like others."""
     swarm = AsyncSwarm(ScriptedModel([call("look", city="Oslo"), "Done."]).client(), middleware=[around_calls(refuse)])
     agent = Agent(functions=[look])
@@ -242,8 +231,8 @@ async def test_it_stands_around_the_calls_of_a_resumed_run_too() -> None:
 
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("wrong", [None, "text", Result(value="x"), ToolOutcome(7)], ids=str)  # type: ignore[arg-type]
-async def test_what_is_no_outcome_is_a_configuration_error(wrong: Any, face: str) -> None:
-    """A handler that forgets its `return`, or returns something else, is told what to return; the history is valid."""
+async def test_another_result_than_an_outcome_is_a_configuration_error(wrong: Any, face: str) -> None:
+    """The error names the right result of a handler, and the history is valid."""
 
     async def forget(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         await inner(call, context, started)

@@ -11,6 +11,6 @@ from tests.support.otel.traces import Traces, traced
 
 @pytest.fixture
 def traces() -> Iterator[Traces]:
-    """Traces that are checked when the test has ended: nothing is open, current or logged."""
+    """Traces that are checked after the test: nothing is open, current or logged."""
     with traced() as recorded:
         yield recorded

@@ -1,4 +1,4 @@
-"""What spans and metrics say of requests and answers, and that no value is one that OpenTelemetry would warn of."""
+"""Attributes of requests and answers in spans and metrics, without values of which OpenTelemetry would warn."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm
-from aswarm.middleware import CompletionRequest
-from aswarm.otel._attributes import model_of, settings_of
 from aswarm.testing import RawAnswer, ScriptedModel, call
+from tests.support.middleware.middlewares import asking_first
 from tests.support.otel.traces import Traces
 from tests.support.providers.sources import script_of
 
@@ -27,33 +26,42 @@ class Source:
             yield chunk
 
 
-def settings(**body: Any) -> dict[str, Any]:
-    return dict(settings_of(CompletionRequest(Agent(), {"messages": [], **body})))
+def attributes(span: Any) -> dict[str, Any]:
+    return dict(span.attributes or {})
 
 
-def test_the_settings_of_a_request_are_attributes() -> None:
-    """By the names of the conventions; one choice is not said."""
-    assert settings(temperature=1, max_completion_tokens=5, n=1, stop="END", stream=True) == {
+async def settings(traces: Traces, **body: Any) -> dict[str, Any]:
+    """Return the attributes of the settings of a request."""
+    source = Source({"choices": [{"message": {"content": "Hi."}, "finish_reason": "stop"}]})
+    middleware = [asking_first(lambda sent: sent.update(body)), traces.middleware()]
+    await AsyncSwarm(source, middleware=middleware).run(Agent(), "Hi")
+    found = attributes(traces.named("chat")[-1])
+    keys = ("gen_ai.request.", "gen_ai.output.type")
+    return {name: value for name, value in found.items() if name.startswith(keys)}
+
+
+async def test_the_settings_of_a_request_are_attributes(traces: Traces) -> None:
+    """They have the names of the conventions, and one choice is left out."""
+    body = {"temperature": 1, "max_completion_tokens": 5, "n": 1, "stop": "END", "stream": True, "model": "m"}
+    assert await settings(traces, **body) == {
+        "gen_ai.request.model": "m",
         "gen_ai.request.temperature": 1.0,
         "gen_ai.request.max_tokens": 5,
-        "gen_ai.request.stop_sequences": ["END"],
+        "gen_ai.request.stop_sequences": ("END",),
         "gen_ai.request.stream": True,
     }
-    assert settings(n=2, response_format={"type": "json_schema"}) == {
-        "gen_ai.request.choice.count": 2,
-        "gen_ai.output.type": "json",
-    }
+    found = await settings(traces, n=2, response_format={"type": "json_schema"}, model="m")
+    assert found == {"gen_ai.request.model": "m", "gen_ai.request.choice.count": 2, "gen_ai.output.type": "json"}
 
 
-def test_settings_of_other_types_are_left_out() -> None:
+async def test_settings_of_other_types_are_left_out(traces: Traces) -> None:
     """OpenTelemetry would log a warning, or an exporter would fail."""
     odd: dict[str, Any] = {"temperature": "hot", "top_p": None, "seed": 2**70, "max_tokens": True, "stop": [7, None]}
-    assert settings(**odd, response_format="json") == {}
-    assert model_of(CompletionRequest(Agent(), {"model": object()})) == ""
+    assert await settings(traces, **odd, response_format="json", model=object()) == {}
 
 
-async def test_the_answer_says_its_model_its_end_and_its_tokens(traces: Traces) -> None:
-    """The parts of the tokens too, where the provider counts them."""
+async def test_an_answer_has_its_model_its_finish_reason_and_its_tokens(traces: Traces) -> None:
+    """The parts of the tokens are attributes too, if the provider counts them."""
     usage = {
         "prompt_tokens": 100,
         "completion_tokens": 20,
@@ -63,7 +71,7 @@ async def test_the_answer_says_its_model_its_end_and_its_tokens(traces: Traces) 
     choice = {"message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}
     source = Source({"id": "c-1", "model": "m-2026", "choices": [choice], "usage": usage})
     await AsyncSwarm(source, middleware=[traces.middleware(provider="groq")], model="m").run(Agent(), "Hi")
-    found = dict(traces.one("chat").attributes or {})
+    found = attributes(traces.one("chat"))
     del found["aswarm.run.id"]
     assert found == {
         "gen_ai.operation.name": "chat",
@@ -85,39 +93,39 @@ async def test_the_answer_says_its_model_its_end_and_its_tokens(traces: Traces) 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_over_the_responses_api_says_the_same(traces: Traces, stream: bool) -> None:
-    """Its id, its model and its tokens."""
+async def test_an_answer_over_the_responses_api_has_the_same_attributes(traces: Traces, stream: bool) -> None:
+    """It has its id, its model and its tokens."""
     model = ScriptedModel(["Hi."], api="responses")
     swarm = AsyncSwarm(model.client(), api="responses", middleware=[traces.middleware()])
     async with swarm.stream(Agent(), "Hi", deltas=stream) as run:
         async for _ in run:
             pass
-    found = dict(traces.one("chat").attributes or {})
+    found = attributes(traces.one("chat"))
     assert found["gen_ai.response.id"]
     assert found["gen_ai.response.model"] == "scripted"
     assert (found["gen_ai.usage.input_tokens"], found["gen_ai.usage.output_tokens"]) == (10, 5)
 
 
-async def test_tokens_that_are_not_counted_are_not_said(traces: Traces) -> None:
-    """0 would be wrong. The span of a run has no tokens either: a backend adds up those of all spans."""
+async def test_tokens_that_are_not_counted_are_left_out(traces: Traces) -> None:
+    """0 would be wrong. The span of a run has no tokens, because a backend adds up all spans."""
     choice = {"message": {"role": "assistant", "content": "Hi."}}
     await AsyncSwarm(Source({"choices": [choice]}), middleware=[traces.middleware()]).run(Agent(), "Hi")
     assert not [name for span in traces.begun for name in (span.attributes or {}) if "usage" in name]
     assert traces.points("gen_ai.client.token.usage") == []
-    assert (traces.one("chat").attributes or {})["gen_ai.response.finish_reasons"] == ("stop",)
+    assert attributes(traces.one("chat"))["gen_ai.response.finish_reasons"] == ("stop",)
 
 
 @pytest.mark.parametrize("chunk", [{"id": 7, "model": None, "choices": []}, {"id": "\ud800"}, {}])
 async def test_odd_values_of_a_provider_are_left_out_or_written_as_escapes(traces: Traces, chunk: Any) -> None:
-    """The run decides what is no completion."""
+    """The run decides whether they are a completion."""
     last = {"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]}
     await AsyncSwarm(Source(chunk, last), middleware=[traces.middleware()]).run(Agent(), "Hi")
-    found = (traces.one("chat").attributes or {}).get("gen_ai.response.id")
+    found = attributes(traces.one("chat")).get("gen_ai.response.id")
     assert found == ("\\ud800" if chunk.get("id") == "\ud800" else None)
 
 
-async def test_the_time_to_the_first_chunk_is_that_of_streams(traces: Traces) -> None:
-    """On the span and as a metric; a whole completion has none."""
+async def test_streams_have_a_time_to_the_first_chunk(traces: Traces) -> None:
+    """It is on the span and a metric; a whole completion has none."""
     swarm = AsyncSwarm(script_of(["Hi."] * 2).client(), middleware=[traces.middleware()])
     await swarm.run(Agent(), "Hi")
     async for _ in swarm.run(Agent(), "Hi", stream=True):
@@ -129,8 +137,8 @@ async def test_the_time_to_the_first_chunk_is_that_of_streams(traces: Traces) ->
     assert point.count == 1
 
 
-async def test_the_duration_is_that_of_runs_completions_and_calls(traces: Traces) -> None:
-    """By operation, and by agent, model or function; a name that the model made up is not an attribute."""
+async def test_runs_completions_and_calls_have_a_duration(traces: Traces) -> None:
+    """It has the operation, and the agent, model or function; an invented name is no attribute."""
 
     async def look() -> str:
         return "sunny"
@@ -150,7 +158,7 @@ async def test_the_duration_is_that_of_runs_completions_and_calls(traces: Traces
 
 
 async def test_an_error_is_in_the_metrics_too(traces: Traces) -> None:
-    """Its type is an attribute of the duration."""
+    """The type of the error is an attribute of the duration."""
     swarm = AsyncSwarm(script_of([RawAnswer([b"data: {}\n\n"])]).client(), middleware=[traces.middleware()])
     with pytest.raises(Exception):  # noqa: B017 - the type is that of the run
         async for _ in swarm.run(Agent(), "Hi", stream=True):

@@ -1,21 +1,18 @@
-"""Messages, arguments and results in spans: only when they are asked for, and whatever they are."""
+"""Messages, arguments and results in spans: only with `content=True`, and in any form."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ToolError
-from aswarm.middleware import CompletionRequest, Handlers
-from aswarm.otel import _attributes, otel
+from aswarm.otel import otel
 from aswarm.testing import Failure, ScriptedAnswer, call
+from tests.support.middleware.middlewares import asking_first
 from tests.support.otel.traces import Traces
 from tests.support.providers.sources import script_of
 
@@ -24,7 +21,7 @@ CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
 def read(span: ReadableSpan, name: str) -> Any:
-    """The value of an attribute that is JSON text."""
+    """Return an attribute that is JSON text."""
     return json.loads(str((span.attributes or {})[name]))
 
 
@@ -38,7 +35,7 @@ async def look(city: str) -> str:
 
 
 async def test_a_completion_has_its_messages(traces: Traces) -> None:
-    """The instructions, the conversation, the functions and the answer; the run has what it was asked and its answer."""
+    """It has the instructions, conversation, functions and answer; the run has its first message and its answer."""
     model = script_of([ScriptedAnswer("I look.", calls=[call("look", city="Tromsø")]), "Sunny."])
     swarm = AsyncSwarm(model.client(), middleware=[traces.middleware(content=True)])
     await swarm.run(Agent(instructions="Be brief.", functions=[look]), "Hi")
@@ -85,7 +82,7 @@ async def test_texts_of_errors_are_content(traces: Traces) -> None:
 async def test_the_environment_may_ask_for_content(
     traces: Traces, monkeypatch: pytest.MonkeyPatch, value: str, has_content: bool
 ) -> None:
-    """By the variable that instrumentations of OpenTelemetry read; `content=False` is stronger."""
+    """The variable is that of OpenTelemetry's instrumentations; `content=False` is stronger."""
     monkeypatch.setenv(CAPTURE, value)
     for options in ({}, {"content": False}):
         await AsyncSwarm(script_of(["Hi."]).client(), middleware=[traces.middleware(**options)]).run(Agent(), "Hi")
@@ -94,14 +91,26 @@ async def test_the_environment_may_ask_for_content(
     assert "gen_ai.input.messages" not in (second.attributes or {})
 
 
-async def test_a_span_that_is_not_recorded_has_no_content(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So content costs nothing for runs that the sampler leaves out."""
-    made: list[object] = []
-    monkeypatch.setattr(_attributes, "jsonable", made.append)
-    provider = TracerProvider(sampler=ALWAYS_OFF)
-    swarm = AsyncSwarm(script_of(["Hi."]).client(), middleware=[otel(content=True, tracer_provider=provider)])
-    await swarm.run(Agent(), "Hi")
-    assert made == []
+@pytest.mark.parametrize("sampler", [ALWAYS_ON, ALWAYS_OFF], ids=["recorded", "left out"])
+async def test_a_span_that_is_not_recorded_has_no_content(sampler: Any) -> None:
+    """Content costs nothing for runs that the sampler leaves out: their messages are not read."""
+    notes: list[str] = []
+
+    class Watched(dict[str, Any]):
+        def get(self, key: str, default: Any = None) -> Any:
+            notes.append(key)
+            return super().get(key, default)
+
+    def watch(body: dict[str, Any]) -> None:
+        body["messages"] = [Watched(role="user", content="Hi")]
+
+    def unwatch(body: dict[str, Any]) -> None:
+        body["messages"] = [{"role": "user", "content": "Hi"}]
+
+    provider = TracerProvider(sampler=sampler)
+    middleware = [asking_first(watch), otel(content=True, tracer_provider=provider), asking_first(unwatch)]
+    await AsyncSwarm(script_of(["Hi."]).client(), middleware=middleware).run(Agent(), "Hi")
+    assert bool(notes) == (sampler is ALWAYS_ON)
 
 
 @pytest.mark.parametrize(
@@ -113,47 +122,35 @@ async def test_a_span_that_is_not_recorded_has_no_content(monkeypatch: pytest.Mo
     ],
 )
 async def test_a_message_of_an_odd_form_does_not_end_the_run(traces: Traces, message: Any) -> None:
-    """A middleware may have made it; the span is without messages then."""
-
-    def spoil(handlers: Handlers) -> Handlers:
-        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            odd = request.copy()
-            odd.body["messages"].append(message)
-            async with aclosing(handlers.complete(odd)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-
-        return replace(handlers, complete=complete)
-
-    def mend(handlers: Handlers) -> Handlers:
-        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            request.body["messages"].pop()
-            async with aclosing(handlers.complete(request)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-
-        return replace(handlers, complete=complete)
-
+    """A middleware may have made it; then the span has no messages."""
+    spoil = asking_first(lambda body: body["messages"].append(message))
+    mend = asking_first(lambda body: body["messages"].pop())
     middleware = [spoil, traces.middleware(content=True), mend]
     response = await AsyncSwarm(script_of(["Hi."]).client(), middleware=middleware).run(Agent(), "Hi")
     assert response.text == "Hi."
     assert "gen_ai.input.messages" not in (traces.one("chat").attributes or {})
 
 
-def parts(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The parts of one message of a request."""
-    request = CompletionRequest(Agent(), {"messages": [message]})
-    attribute = _attributes.content_of_request(request)["gen_ai.input.messages"]
-    found: list[dict[str, Any]] = json.loads(str(attribute))[0]["parts"]
+async def parts(traces: Traces, message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of one message of a request."""
+
+    def swap(body: dict[str, Any]) -> None:
+        kept.append(body["messages"])
+        body["messages"] = [message] if len(kept) == 1 else kept[0]
+
+    kept: list[Any] = []
+    middleware = [asking_first(swap), traces.middleware(content=True), asking_first(swap)]
+    await AsyncSwarm(script_of(["Hi."]).client(), middleware=middleware).run(Agent(), "Hi")
+    found: list[dict[str, Any]] = read(traces.one("chat"), "gen_ai.input.messages")[0]["parts"]
     return found
 
 
-def test_bytes_are_left_out() -> None:
-    """Of images in the message, of sounds and of files; the address of an image elsewhere stays."""
+async def test_bytes_are_left_out(traces: Traces) -> None:
+    """Bytes of images, sounds and files are left out; the address of an image elsewhere stays."""
     near = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     far = {"type": "image_url", "image_url": {"url": "https://host.test/a.png"}}
     sound = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
-    assert parts({"role": "user", "content": [near, far, sound, "odd"]}) == [
+    assert await parts(traces, {"role": "user", "content": [near, far, sound, "odd"]}) == [
         {"type": "blob", "modality": "image", "mime_type": "image/png", "content": ""},
         {"type": "uri", "modality": "image", "uri": "https://host.test/a.png"},
         {"type": "input_audio"},
@@ -161,18 +158,13 @@ def test_bytes_are_left_out() -> None:
     ]
 
 
-def test_what_a_model_says_besides_text_is_there() -> None:
-    """Reasoning, a refusal, and arguments that are not JSON."""
+async def test_reasoning_a_refusal_and_calls_are_parts(traces: Traces) -> None:
+    """Reasoning, a refusal, and arguments that are not JSON are in the message."""
     made = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{"}}
     custom = {"id": "2", "type": "custom", "custom": {"name": "run", "input": "ls"}}
-    message = {
-        "role": "assistant",
-        "content": None,
-        "reasoning_content": "Hm.",
-        "refusal": "No.",
-        "tool_calls": [made, custom],
-    }
-    assert parts(message) == [
+    message = {"role": "assistant", "content": None, "reasoning_content": "Hm.", "refusal": "No."}
+    message["tool_calls"] = [made, custom]
+    assert await parts(traces, message) == [
         {"type": "reasoning", "content": "Hm."},
         text("No."),
         {"type": "tool_call", "id": "1", "name": "look", "arguments": "{"},

@@ -1,7 +1,7 @@
 """Spans and metrics against the conventions of OpenTelemetry, version 1.41.1.
 
-`support/otel/conventions/gen_ai.json` has what the project open-telemetry/semantic-conventions (Apache License 2.0) says there
-of spans, metrics and attributes (`model/gen-ai`), and its JSON schemas of messages and tools (`docs/gen-ai`).
+`support/otel/conventions/gen_ai.json` has the spans, metrics and attributes (`model/gen-ai`) of the project
+open-telemetry/semantic-conventions (Apache License 2.0), and its JSON schemas of messages and tools (`docs/gen-ai`).
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def image(url: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def as_said(name: str, value: Any) -> bool:
-    """Whether a value has the type that the conventions say."""
+def has_its_type(name: str, value: Any) -> bool:
+    """Return whether a value has the type of the conventions."""
     kind = CONVENTIONS["attributes"].get(name, "string")
     if isinstance(kind, dict):  # well-known values; an error has a type of its own
         return isinstance(value, str) and (name == names.ERROR_TYPE or value in kind["enum"])
@@ -102,7 +102,7 @@ def as_said(name: str, value: Any) -> bool:
 
 
 def test_the_names_are_those_of_the_conventions() -> None:
-    """Every name that is not of aswarm is an attribute, an operation or a metric there, in the version of the URL."""
+    """Every name that is not of aswarm is an attribute, an operation or a metric in this version."""
     known = {*CONVENTIONS["attributes"], *CONVENTIONS["metrics"]}
     operations = set(CONVENTIONS["attributes"][names.OPERATION_NAME]["enum"])
     public = [value for key, value in vars(names).items() if key.isupper()]
@@ -114,7 +114,7 @@ def test_the_names_are_those_of_the_conventions() -> None:
 
 
 async def test_spans_have_the_attributes_of_the_conventions(traces: Traces) -> None:
-    """What is required is there, nothing else is but names of aswarm, and each value has its type; so have the kinds."""
+    """Required attributes are there, others are names of aswarm, and each value has its type."""
     await all_sorts(traces, content=True)
     assert {operation(span) for span in traces.begun} == set(CONVENTIONS["spans"])
     for span in traces.begun:
@@ -124,7 +124,7 @@ async def test_spans_have_the_attributes_of_the_conventions(traces: Traces) -> N
         assert {name for name, level in levels.items() if level == "required"} <= set(found), span.name
         others = {name for name in found if name not in levels and not name.startswith("aswarm.")}
         assert others <= EVERYWHERE, span.name
-        assert {name: value for name, value in found.items() if not as_said(name, value)} == {}, span.name
+        assert {name: value for name, value in found.items() if not has_its_type(name, value)} == {}, span.name
         assert span.kind.name.lower() == convention["kind"]
         assert span.instrumentation_scope is not None
         assert span.instrumentation_scope.schema_url == names.SCHEMA_URL
@@ -142,7 +142,7 @@ async def test_messages_have_the_form_of_the_conventions(traces: Traces) -> None
 
 
 async def test_metrics_have_the_form_of_the_conventions(traces: Traces) -> None:
-    """What is required of each data point is there, and each value has its type."""
+    """Required attributes of each data point are there, and each value has its type."""
     await all_sorts(traces)
     for name in (names.OPERATION_DURATION, names.TIME_TO_FIRST_CHUNK, names.TOKEN_USAGE):
         points = traces.points(name)
@@ -152,15 +152,15 @@ async def test_metrics_have_the_form_of_the_conventions(traces: Traces) -> None:
             found = dict(point.attributes)
             assert {key for key, level in levels.items() if level == "required"} <= set(found)
             assert set(found) - set(levels) <= {names.AGENT_NAME, names.TOOL_NAME}
-            assert all(as_said(key, value) for key, value in found.items())
+            assert all(has_its_type(key, value) for key, value in found.items())
 
 
 async def test_no_content_is_in_any_span_by_default(traces: Traces) -> None:
-    """Neither prompts nor answers, arguments, results, descriptions and texts of errors; nor in an event or a status."""
+    """Prompts, answers, arguments, results, descriptions and texts of errors are in no span, event or status."""
     await all_sorts(traces)
-    told = "\n".join(span.to_json() for span in traces.begun)
+    shown = "\n".join(span.to_json() for span in traces.begun)
     for text in (SECRET, "sunny", "description", "drawing", "Traceback"):
-        assert text not in told
-    assert "ValueError" in told
+        assert text not in shown
+    assert "ValueError" in shown
     for attribute in (*CONVENTIONS["json"], names.TOOL_CALL_ARGUMENTS, names.TOOL_CALL_RESULT):
-        assert attribute not in told
+        assert attribute not in shown

@@ -1,4 +1,4 @@
-"""How spans end: as an error where something failed, and not as one where a run was left."""
+"""The ends of spans: an error after a failure, and no error after a run that was left."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ import anyio.from_thread
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    Budget,
-    ToolError,
-    tool,
-)
+from aswarm import Agent, AsyncSwarm, Budget, ToolError, tool
 from aswarm.middleware import Handlers, retry
 from aswarm.testing import Failure, RawAnswer, call
 from tests.support.leaving.run_scenes import until
@@ -32,8 +26,17 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
+async def fail() -> str:
+    raise KeyError("x")
+
+
+def failed(traces: Traces) -> list[tuple[str, Any]]:
+    """Return the names of the failed spans, with the type of the error."""
+    return [(span.name, attributes(span).get("error.type")) for span in traces.begun if has_failed(span)]
+
+
 async def test_a_failure_of_the_provider_is_an_error_of_the_completion_and_the_run(traces: Traces) -> None:
-    """With its HTTP status as the type."""
+    """The type of the error is the HTTP status."""
     swarm = AsyncSwarm(script_of([Failure(404, "no such model")]).client(), middleware=[traces.middleware()])
     with pytest.raises(Exception, match="no such model"):
         await swarm.run(Agent(), "Hi")
@@ -50,7 +53,7 @@ async def test_a_failure_of_the_provider_is_an_error_of_the_completion_and_the_r
     ],
 )
 async def test_an_answer_that_is_no_completion_is_an_error(traces: Traces, answer: list[bytes], kind: str) -> None:
-    """Although the handler has only passed it on: the run finds it later."""
+    """The handler has only passed it on, and the run finds the fault later."""
     swarm = AsyncSwarm(script_of([RawAnswer(answer)]).client(), middleware=[traces.middleware()])
     with pytest.raises(Exception):  # noqa: B017 - the type is that of the run
         await consume(swarm, Agent(), "stream", [])
@@ -58,7 +61,7 @@ async def test_an_answer_that_is_no_completion_is_an_error(traces: Traces, answe
     assert all(map(has_failed, traces.begun))
 
 
-async def test_an_error_in_an_answer_is_found_where_another_middleware_reads_on(traces: Traces) -> None:
+async def test_an_error_in_an_answer_is_found_if_another_middleware_reads_more(traces: Traces) -> None:
     """`retry` reads a whole answer to its end before it passes on the first chunk."""
 
     class Source:
@@ -72,7 +75,7 @@ async def test_an_error_in_an_answer_is_found_where_another_middleware_reads_on(
 
 
 async def test_an_error_of_other_code_is_named_by_its_class(traces: Traces) -> None:
-    """Not as the RunError that stands for it."""
+    """The type is not that of the RunError around it."""
 
     def fail(handlers: Handlers) -> Handlers:
         raise ZeroDivisionError("secret")
@@ -85,19 +88,15 @@ async def test_an_error_of_other_code_is_named_by_its_class(traces: Traces) -> N
 
 
 async def test_a_call_that_fails_is_an_error_of_the_call_and_not_of_the_run(traces: Traces) -> None:
-    """The model is told, and the run continues."""
+    """The model reads it, and the run continues."""
 
     async def refuse() -> str:
         raise ToolError("No.")
 
-    async def fail() -> str:
-        raise KeyError("x")
-
     model = script_of([[call("refuse"), call("fail"), call("gone")], "Done."])
     swarm = AsyncSwarm(model.client(), middleware=[traces.middleware()])
     await swarm.run(Agent(functions=[refuse, fail]), "Hi")
-    found = {span.name: attributes(span).get("error.type") for span in traces.begun if has_failed(span)}
-    assert found == {
+    assert dict(failed(traces)) == {
         "execute_tool refuse": "ToolError",
         "execute_tool fail": "KeyError",
         "execute_tool gone": "ToolNotFound",
@@ -105,7 +104,7 @@ async def test_a_call_that_fails_is_an_error_of_the_call_and_not_of_the_run(trac
 
 
 async def test_a_call_that_waits_is_no_error(traces: Traces) -> None:
-    """`aswarm.stop` says it, of the call and of the run."""
+    """`aswarm.stop` of the call and of the run is "waiting"."""
 
     @tool(approve=True)
     async def pay() -> str:
@@ -120,10 +119,7 @@ async def test_a_call_that_waits_is_no_error(traces: Traces) -> None:
 
 
 async def test_an_error_that_ends_the_run_in_a_call_is_an_error_of_both(traces: Traces) -> None:
-    """What `tool_error` raises ends the run."""
-
-    async def fail() -> str:
-        raise KeyError("x")
+    """An error of `tool_error` ends the run."""
 
     def stop(_: object) -> str:
         raise LookupError("no")
@@ -131,8 +127,7 @@ async def test_an_error_that_ends_the_run_in_a_call_is_an_error_of_both(traces: 
     swarm = AsyncSwarm(script_of([call("fail")]).client(), middleware=[traces.middleware()], tool_error=stop)
     with pytest.raises(Exception, match="no"):
         await swarm.run(Agent(functions=[fail]), "Hi")
-    found = [(span.name, attributes(span).get("error.type")) for span in traces.begun if has_failed(span)]
-    assert found == [("invoke_agent Agent", "LookupError"), ("execute_tool fail", "LookupError")]
+    assert failed(traces) == [("invoke_agent Agent", "LookupError"), ("execute_tool fail", "LookupError")]
 
 
 async def test_leaving_early_is_no_error(traces: Traces) -> None:
@@ -149,7 +144,7 @@ async def test_leaving_early_is_no_error(traces: Traces) -> None:
     "anyio_backend", [virtual_backend("asyncio"), virtual_backend("trio")], ids=["asyncio", "trio"]
 )
 async def test_a_run_that_its_budget_ends_is_no_error(traces: Traces, anyio_backend: Any) -> None:
-    """The call that is cut was left, and the run says why it stopped."""
+    """The call that is cut is cancelled, and the run has the reason of its end."""
 
     async def wait() -> str:
         await anyio.sleep_forever()
@@ -170,7 +165,7 @@ async def test_a_run_that_its_budget_ends_is_no_error(traces: Traces, anyio_back
 
 
 async def test_a_stream_that_is_dropped_ends_its_spans(traces: Traces) -> None:
-    """When the event loop has closed it."""
+    """The spans end when the event loop has closed the stream."""
     swarm = AsyncSwarm(script_of(["Hello."]).client(), middleware=[traces.middleware()])
 
     async def read_two() -> None:

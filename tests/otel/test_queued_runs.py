@@ -25,7 +25,7 @@ NEW = NewRun("ann", "c", [{"role": "user", "content": "Go"}], run_id="r")
 
 
 def parents(traces: Traces) -> list[str | None]:
-    """The names of the spans above the runs."""
+    """Return the names of the parents of the runs."""
     return [traces.parent_name(span) for span in traces.named("invoke_agent")]
 
 
@@ -41,7 +41,7 @@ async def local(path: Path, traces: Traces, script: Any, workshop: Workshop) -> 
 
 
 async def dead_process(folder: Path) -> SpanContext:
-    """Start a run in a request, and copy the file of its process. Returns the span of the request."""
+    """Start a run in a request, and copy the file of its process. Return the span of the request."""
     traces, workshop = Traces(), Workshop()
     async with local(folder / "1.sqlite", traces, [call("slow"), "Done."], workshop) as runs:
         with traces.tracer.start_as_current_span("POST /runs") as request:
@@ -58,7 +58,7 @@ async def dead_process(folder: Path) -> SpanContext:
 
 
 async def test_a_run_that_is_continued_is_below_its_request(tmp_path: Path) -> None:
-    """The process of the request has died: the span of the next attempt is in the same trace."""
+    """The process of the request has died, and the next attempt is in the same trace."""
     request, traces = await dead_process(tmp_path), Traces()
     async with local(tmp_path / "2.sqlite", traces, ["Done."], Workshop()) as runs:
         entries = await entries_of(Run(runs, await runs.get("r", user="ann")))
@@ -70,7 +70,7 @@ async def test_a_run_that_is_continued_is_below_its_request(tmp_path: Path) -> N
 
 
 async def test_a_run_without_a_request_is_a_root(tmp_path: Path) -> None:
-    """And nothing about a trace is recorded."""
+    """Nothing about a trace is recorded."""
     with traced() as traces:
         async with local(tmp_path / "1.sqlite", traces, ["Done."], Workshop()) as runs:
             run = Run(runs, await runs.start(NEW))
@@ -82,7 +82,7 @@ async def test_a_run_without_a_request_is_a_root(tmp_path: Path) -> None:
 @pytest.mark.processes  # croniter, which DBOS imports, starts one
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_durable_run_is_below_its_request(tmp_path: Path) -> None:
-    """Another process executes it; so is the run that continues it below the request with the answer."""
+    """Another process executes it; a run that continues it is below the request with the answer."""
     pytest.importorskip("dbos", reason="durable runs need dbos")
     from tests.support.durable.durables import Shop, durable
 
@@ -105,7 +105,7 @@ async def test_a_durable_run_is_below_its_request(tmp_path: Path) -> None:
 
 
 async def test_a_process_without_opentelemetry_continues_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It makes no spans, so the trace is of no use there."""
+    """It makes no spans, and ignores the trace."""
     await dead_process(tmp_path)
     monkeypatch.delitem(sys.modules, "opentelemetry.trace")
     async with (

@@ -1,4 +1,4 @@
-"""Which spans a run has, what they are called, and which stands below which."""
+"""The spans of a run: their names, their parents, and the functions in which they are current."""
 
 from __future__ import annotations
 
@@ -15,15 +15,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    ConfigurationError,
-    Response,
-    Swarm,
-    agent_tool,
-    tool,
-)
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm, agent_tool, tool
 from aswarm.otel import otel
 from aswarm.testing import call, check_middleware
 from tests.support.otel.traces import Traces, has_failed
@@ -39,7 +31,7 @@ async def look(city: str) -> str:
 
 
 def tree(traces: Traces) -> list[tuple[str, str | None]]:
-    """Each span with the name of the one above it, in the order in which they began."""
+    """Return each span with the name of its parent, in the order of their starts."""
     return [(span.name, traces.parent_name(span)) for span in traces.begun]
 
 
@@ -47,12 +39,9 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
-# --- the spans of a run -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("face", FACES)
 async def test_a_run_is_a_span_with_spans_of_its_completions_and_calls(traces: Traces, face: str) -> None:
-    """Their names say the operation, and the agent, the model or the function."""
+    """A name has the operation, and the agent, the model or the function."""
     model = script_of([call("look", city="Oslo"), "Sunny."])
     swarm = AsyncSwarm(model.client(), middleware=[traces.middleware()], model="m")
     await consume(swarm, Agent(name="Desk", functions=[look]), face, [])
@@ -62,14 +51,14 @@ async def test_a_run_is_a_span_with_spans_of_its_completions_and_calls(traces: T
 
 
 async def test_a_span_has_the_ids_of_its_run_and_its_conversation(traces: Traces) -> None:
-    """So that a backend finds all spans of a conversation."""
+    """A backend can find all spans of a conversation."""
     swarm = AsyncSwarm(script_of([call("look", city="Oslo"), "Sunny."]).client(), middleware=[traces.middleware()])
     await swarm.run(Agent(functions=[look]), "Hi", {"conversation_id": 7}, run_id="r")
     assert {span.attributes["aswarm.run.id"] for span in traces.begun} == {"r"}  # type: ignore[index]
     assert {span.attributes["gen_ai.conversation.id"] for span in traces.begun} == {"7"}  # type: ignore[index]
 
 
-async def test_a_function_may_say_the_conversation(traces: Traces) -> None:
+async def test_a_function_may_name_the_conversation(traces: Traces) -> None:
     """It gets the `RunInfo`; None is no conversation."""
     named = traces.middleware(conversation=lambda run: run.context_variables.get("thread"))
     swarm = AsyncSwarm(script_of(["Hi."] * 2).client(), middleware=[named])
@@ -80,13 +69,13 @@ async def test_a_function_may_say_the_conversation(traces: Traces) -> None:
 
 
 def test_a_conversation_of_another_kind_is_a_mistake() -> None:
-    """The error says what it may be."""
+    """The error describes the right kinds."""
     with pytest.raises(ConfigurationError, match="the name of a context variable, or a function"):
         otel(conversation=7)  # type: ignore[arg-type]
 
 
 async def test_a_run_is_below_the_span_of_its_caller(traces: Traces) -> None:
-    """That of a web request, for example; and it is not current where the caller reads."""
+    """The span of a web request stays current for the reader."""
     swarm = AsyncSwarm(script_of([call("look", city="Oslo"), "Sunny."]).client(), middleware=[traces.middleware()])
     with traces.tracer.start_as_current_span("request") as request:
         async with swarm.stream(Agent(name="Desk", functions=[look]), "Hi") as run:
@@ -96,7 +85,7 @@ async def test_a_run_is_below_the_span_of_its_caller(traces: Traces) -> None:
 
 
 async def test_a_handoff_is_an_event_of_the_run(traces: Traces) -> None:
-    """With both agents; the completions and calls say whose they are."""
+    """The event has both agents; the completions and calls have the active agent."""
     model = script_of([call("transfer_to_b"), call("look", city="Oslo"), "Sunny."])
     swarm = AsyncSwarm(model.client(), middleware=[traces.middleware()])
     await swarm.run(Agent(name="a", functions=[Agent(name="b", functions=[look])]), "Hi")
@@ -115,11 +104,8 @@ async def test_a_handoff_after_which_nothing_is_asked_is_an_event_too(traces: Tr
     assert [event.name for event in traces.one("invoke_agent").events] == ["aswarm.handoff"]
 
 
-# --- runs inside tools ------------------------------------------------------------------------------------------------
-
-
 async def test_the_run_of_an_agent_tool_is_below_its_call(traces: Traces) -> None:
-    """With an id of its own, and the conversation of the outer run."""
+    """It has an id of its own, and the conversation of the outer run."""
     swarm = AsyncSwarm(
         script_of([call("inner", request="Hi"), "In.", "Out."]).client(), middleware=[traces.middleware()]
     )
@@ -132,7 +118,7 @@ async def test_the_run_of_an_agent_tool_is_below_its_call(traces: Traces) -> Non
 
 @pytest.mark.parametrize("kind", ["async", "thread", "own thread", "on the loop", "blocking"])
 async def test_a_run_that_a_function_starts_is_below_its_call(traces: Traces, kind: str) -> None:
-    """However the function runs, and with its own swarm; the conversation comes from the outer run."""
+    """Each kind of function may start it, also with its own swarm."""
     client = script_of(["inner"] * 3).client()
     inner = AsyncSwarm(client, middleware=[traces.middleware()])
 
@@ -164,12 +150,9 @@ async def test_a_run_that_a_function_starts_is_below_its_call(traces: Traces, ki
     assert attributes(span)["gen_ai.conversation.id"] == "c"
 
 
-# --- what is current --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("face", FACES)
 async def test_functions_see_the_span_of_their_call(traces: Traces, face: str) -> None:
-    """In the event loop and in threads, before and after an await; calls that run together see their own."""
+    """The span is current in the event loop and in threads, before and after an await."""
     seen: dict[str, set[str]] = {}
 
     def note(name: str) -> None:
@@ -226,7 +209,7 @@ def test_functions_of_swarm_see_the_span_of_their_call(traces: Traces, stream: b
 
 
 async def test_an_instrumented_client_inside_a_function_is_below_its_call(traces: Traces) -> None:
-    """It makes its span current across an await, and what it awaits sees that span."""
+    """Its span is current across an await, and then the span of the call again."""
     seen: list[str] = []
 
     async def fetch() -> str:
@@ -244,7 +227,7 @@ async def test_an_instrumented_client_inside_a_function_is_below_its_call(traces
 
 
 async def test_an_instrumented_source_is_below_its_completion(traces: Traces) -> None:
-    """The span of the completion is current while the source works, and never where the chunks are read."""
+    """The span of the completion is current in the source, and never for the reader."""
 
     class Source:
         async def complete(self, request: object) -> Any:
@@ -268,7 +251,7 @@ async def test_an_instrumented_source_is_below_its_completion(traces: Traces) ->
 async def test_a_span_that_a_source_holds_across_its_chunks_is_not_left_to_the_reader(
     traces: Traces, face: str
 ) -> None:
-    """A reader that leaves early has the span that was current before; the source ends its span in its own context."""
+    """The reader has the span from before; the source ends its span in its own context."""
 
     class Source:
         async def complete(self, request: object) -> Any:
@@ -290,11 +273,8 @@ async def test_a_span_that_a_source_holds_across_its_chunks_is_not_left_to_the_r
     assert traces.parent_name(traces.one("POST")) == "chat m"
 
 
-# --- many, and none ---------------------------------------------------------------------------------------------------
-
-
 async def test_fifty_runs_at_once_have_their_own_spans(traces: Traces) -> None:
-    """With calls, runs inside calls, and functions in threads."""
+    """They have calls, runs inside calls, and functions in threads."""
 
     async def wait(city: str) -> str:
         await anyio.sleep(0.001)
@@ -331,7 +311,7 @@ async def test_fifty_runs_at_once_have_their_own_spans(traces: Traces) -> None:
 
 @pytest.mark.parametrize("content", [False, True])
 def test_the_rules_of_middleware_hold(content: bool) -> None:
-    """Runs with it can be left at any moment; no span is left open then."""
+    """Runs with it can be left at any moment, and no span is left open."""
     traces = Traces()
     check_middleware(traces.middleware(content=content))
     traces.check()
@@ -340,7 +320,7 @@ def test_the_rules_of_middleware_hold(content: bool) -> None:
 
 @pytest.mark.processes
 def test_without_an_sdk_nothing_happens() -> None:
-    """The API alone makes spans that record nothing; nothing is printed."""
+    """The API alone makes spans that record nothing, and nothing is printed."""
     code = (
         "import sys; sys.modules['opentelemetry.sdk'] = None\n"
         "from aswarm import Agent, Swarm\n"
@@ -352,7 +332,7 @@ def test_without_an_sdk_nothing_happens() -> None:
 
 
 @pytest.mark.processes
-def test_without_the_package_the_error_says_what_to_install() -> None:
+def test_without_the_package_the_error_names_the_extra() -> None:
     """Only the import of `aswarm.otel` needs it."""
     code = (
         "import sys; sys.modules['opentelemetry'] = None\n"
@@ -363,9 +343,10 @@ def test_without_the_package_the_error_says_what_to_install() -> None:
 
 
 def test_a_part_of_the_package_that_is_missing_is_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what is missing as the cause."""
-    monkeypatch.setitem(sys.modules, "aswarm.otel._middleware", None)
-    monkeypatch.delitem(sys.modules, "aswarm.otel")
+    """The cause is the missing part."""
+    for name in [name for name in sys.modules if name.startswith("aswarm.otel")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
     with pytest.raises(ConfigurationError, match="needs opentelemetry-api") as caught:
         importlib.import_module("aswarm.otel")
     assert isinstance(caught.value.__cause__, ImportError)

@@ -13,8 +13,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-# --- the functions, and their results ---------------------------------------------------------------------------------
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "double": lambda n: n * 2,
     "pair": lambda a, b=3: [a, b],
@@ -30,9 +28,6 @@ def answer(name: str, *args: Any, **kwargs: Any) -> Any:
             raise RuntimeError(f"odd {args[0]}")
         return args[0] // 2
     return FUNCTIONS[name](*args, **kwargs)
-
-
-# --- the reference ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -159,8 +154,6 @@ class Reference:
             if not gather.left and not gather.has_failed:
                 self._ready.append((gather.owner, gather.results, None))
 
-
-# --- random snippets --------------------------------------------------------------------------------------------------
 
 _numbers = st.integers(0, 9).map(str)
 _names = st.sampled_from(["a", "b", "c"])

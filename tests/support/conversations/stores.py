@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from aswarm._run.streams import EventStream
+from aswarm import EventStream
 from aswarm.conversations import Change, ConversationStream, Stored
 
 KINDS = ["memory-asyncio", "memory-trio", "sqlite-asyncio", "sqlite-trio", "postgres-asyncio", "postgres-trio"]

@@ -152,11 +152,7 @@ COMPLETIONS: dict[Callable[..., Chunks], str] = {
     holds_on: ENDS,
     holds_on_when_cancelled: ENDS,
 }
-CALLS: dict[Callable[..., Any], str] = {
-    swallows_in_call: CANCELLED,
-    started_twice: STARTED,
-    started_never: STARTED,
-}
+CALLS: dict[Callable[..., Any], str] = {swallows_in_call: CANCELLED, started_twice: STARTED, started_never: STARTED}
 # Faults that only asyncio has, or that take long to find.
 ON_ASYNCIO: dict[Callable[..., Chunks], str] = {
     kept_open: CLOSED,

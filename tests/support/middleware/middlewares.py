@@ -59,3 +59,8 @@ def asking_first(change: Callable[[dict[str, Any]], object]) -> Middleware:
         return inner(request)
 
     return around_completions(changed)
+
+
+def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
+    """Return a chunk of Chat Completions."""
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
