@@ -217,7 +217,7 @@ def test_a_limit_is_a_positive_number(limits: dict[str, Any]) -> None:
 
 
 async def test_a_replay_starts_the_limits_again() -> None:
-    """A replay executes the code from its start, so the totals are those of one execution."""
+    """A replay executes the code from its start, so only one execution counts."""
     pay = tool(approve=True)(look)
     code = "for n in range(3):\n    await look(n)\n1"
     agent = agent_of(pay, limits=CodeLimits(calls=3))

@@ -3,7 +3,7 @@
     python -m tests.conversations.conversation_kills KILLS SEED [CHAOS ...]
 
 One process after another works on the same conversations of one SQLite file. Each is killed at a random moment. After each
-kill every conversation must be a valid history that agrees with what the functions did: they append lines to a file, which
+kill every conversation must be a valid history that agrees with the work of the functions: they append lines to a file, which
 outlives the process. The processes are forked from this one, which has no threads, because a fork takes less time than
 a new interpreter.
 
@@ -110,7 +110,7 @@ def agents(folder: Path, pause: float) -> Agent:
 
 
 async def work(folder: Path, pause: float, *, is_disturbed: bool) -> None:
-    """Run all conversations, again and again: with a new message, or with what the last run has left."""
+    """Run all conversations, again and again: with a new message, or with the open calls of the last run."""
     swarm, agent = AsyncSwarm(client=Model(pause)), agents(folder, pause)
     async with SQLiteStore(folder / "disk" / "chats.sqlite") as store, asyncio.TaskGroup() as group:
 
@@ -133,7 +133,7 @@ async def work(folder: Path, pause: float, *, is_disturbed: bool) -> None:
 
 
 async def check(folder: Path) -> Counter[str]:
-    """What must be true after each kill. Returns how often what was seen."""
+    """Check the store after a kill. Return the number of calls of each kind."""
     begun = Counter((folder / "begun").read_text().split()) if (folder / "begun").exists() else Counter[str]()
     ended = set((folder / "ended").read_text().split()) if (folder / "ended").exists() else set[str]()
     assert not begun or max(begun.values()) == 1, "a function ran twice"
@@ -235,7 +235,7 @@ def kill(pid: int, folder: Path) -> None:
 
 
 def main(kills: int, seed: int, *kinds: str) -> None:
-    """Kill, check, and print a line that says what was seen."""
+    """Kill, check, and print a line with the counts."""
     luck, seen = random.Random(seed), Counter[str]()
     kinds = CHAOS if kinds == ("all",) else kinds
     assert set(kinds) <= set(CHAOS), kinds

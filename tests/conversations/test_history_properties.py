@@ -160,7 +160,7 @@ def _calls(messages: Iterable[Mapping[str, Any]]) -> list[str]:
 
 @given(RUNS, st.sampled_from(BEGINNINGS))
 def test_a_function_that_returns_all_blocks_changes_nothing(runs: Any, beginning: list[Json]) -> None:
-    """The messages are those of an agent without a function."""
+    """An agent without a function is sent the same messages."""
     for _, _, messages, blocks in talk(None, runs, beginning).seen:
         recorded = [dict(each) for block in blocks for each in (block.message, *block.answers)]
         plain = ScriptedModel(["Done."])

@@ -11,7 +11,7 @@ collect_ignore_glob = [] if importlib.util.find_spec("mcp") else ["test_*.py"]
 
 @pytest.fixture(autouse=True)
 def _no_server_is_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The streams of the SDK treat the end of any uvicorn in the process as their own end, and as that of all later servers.
+    # The streams of the SDK treat the end of any uvicorn in the process as their own end, also in later servers.
     from sse_starlette.sse import AppStatus
 
     monkeypatch.setattr(AppStatus, "should_exit", False)

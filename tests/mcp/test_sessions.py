@@ -20,7 +20,7 @@ from mcp.shared.memory import create_client_server_memory_streams
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm, current_call
 from aswarm.mcp import MCPServer
 from aswarm.testing import ScriptedCall, ScriptedModel, call
-from tests.support.leaving.run_scenes import settle
+from tests.support.leaving.run_scenes import nothing_left_behind, settle
 from tests.support.mcp.mcp_servers import Tools, make_old_server, make_server, over_http, stdio
 from tests.support.providers.loopback import Reply, serve
 from tests.support.runtime.virtual_time import in_virtual_time, run_virtual
@@ -48,7 +48,7 @@ def no_children() -> Iterator[None]:
 
 
 def children() -> set[str]:
-    """Return the running processes that this process has started, without those of pytest."""
+    """Return the running processes that this process has started, without pytest's own processes."""
     found: set[str] = set()
     for thread in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
@@ -172,7 +172,7 @@ async def test_a_list_that_is_not_valid_is_a_configuration_error(journal: Path) 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_plain_cancellation_leaves_nothing(journal: Path, nothing_left: list[Any]) -> None:
+async def test_a_plain_cancellation_leaves_nothing(journal: Path) -> None:
     """`task.cancel()` of asyncio, which respects no shield, ends the process too."""
 
     async def hold() -> None:
@@ -180,11 +180,12 @@ async def test_a_plain_cancellation_leaves_nothing(journal: Path, nothing_left: 
             await asyncio.sleep(30)
 
     for seconds in (0.01, 0.5):
-        task = asyncio.create_task(hold())
-        await asyncio.sleep(seconds)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        async with nothing_left_behind():
+            task = asyncio.create_task(hold())
+            await asyncio.sleep(seconds)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
 
 
 @pytest.mark.heavy

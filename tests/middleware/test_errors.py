@@ -126,7 +126,7 @@ async def test_a_middleware_that_returns_no_handlers(middleware: Any, name: str,
         (forgets, r"middleware must be a list, not .* middleware=\[\.\.\.\]"),
         (7, r"middleware must be a list, not .* middleware=\[\.\.\.\]"),
     ],
-    ids=str,
+    ids=["None", "a text", "a dict", "a function", "a number"],
 )
 async def test_middleware_must_be_a_list_of_functions(wrong: Any, text: str) -> None:
     """`AsyncSwarm(middleware=...)` raises at once, with the fault and the remedy."""

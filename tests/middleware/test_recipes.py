@@ -144,14 +144,3 @@ async def test_five_middlewares_work_together(face: str, kind: str) -> None:
     assert "4111" not in json.dumps(first.bodies + second.bodies)
     assert [entry[:2] for entry in times] == [("mine", "completion"), ("mine", "pay"), ("mine", "completion")] * 2
     assert all(0 <= seconds < 120 for *_, seconds in times)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("face", FACES)
-async def test_a_cache_answers_an_equal_request(face: str, kind: str) -> None:
-    """A second run asks nothing, has the same messages, and costs no tokens."""
-    script = script_of([call("pay", amount=1, call_id="c1"), "Paid."])
-    swarm = AsyncSwarm(client_of(kind, script), middleware=[cache()])
-    first, second = [await run(swarm, face) for _ in range(2)]
-    assert first.messages == second.messages
-    assert (len(script.bodies), second.usage.total_tokens) == (2, 0)

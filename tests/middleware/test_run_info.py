@@ -25,7 +25,13 @@ from aswarm.middleware import (
     retry,
 )
 from aswarm.testing import Failure, call
-from tests.support.middleware.middlewares import Chunks, around_calls, around_completions
+from tests.support.middleware.middlewares import (
+    WAYS_TO_START,
+    Chunks,
+    around_calls,
+    around_completions,
+    functions_that_run,
+)
 from tests.support.providers.sources import script_of
 from tests.support.run.ways_to_run import FACES, cancel_when, consume
 
@@ -93,37 +99,19 @@ async def test_the_context_can_be_read_and_not_written() -> None:
         infos.runs[0].agent = Agent()  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("kind", ["async", "thread", "own thread", "on the loop", "blocking"])
+@pytest.mark.parametrize("kind", WAYS_TO_START)
 async def test_a_run_inside_a_tool_knows_the_call(kind: str) -> None:
     """`run.tool_call` is the call whose function has started the run, in each kind of function."""
     infos, outer = Infos(), Infos()
-    inner_client = script_of(["inner"] * 3).client()
-    inner = AsyncSwarm(inner_client, middleware=[infos])
-
-    async def ask() -> str:
-        return (await inner.run(Agent(name="inner"), "Hi", run_id="inner")).text
-
-    def ask_in_thread() -> str:
-        return anyio.from_thread.run(ask)
-
-    def ask_blocking() -> str:
-        return Swarm(inner_client, middleware=[infos]).run(Agent(name="inner"), "Hi").text
-
-    functions: dict[str, Any] = {
-        "async": ask,
-        "thread": ask_in_thread,
-        "own thread": tool(timeout=30)(ask_in_thread),
-        "on the loop": tool(thread=False)(ask),
-        "blocking": ask_blocking,
-    }
-    function = functions[kind]
-    name = getattr(function, "__name__", "")
-    swarm = AsyncSwarm(script_of([call(name, call_id="the call"), "Done."]).client(), middleware=[outer])
-    response = await swarm.run(Agent(name="outer", functions=[function]), "Hi")
+    client = script_of(["inner"]).client()
+    inner = AsyncSwarm(client, middleware=[infos])
+    function = functions_that_run(inner, lambda: Swarm(client, middleware=[infos]))[kind]
+    swarm = AsyncSwarm(script_of([call("go", call_id="the call"), "Done."]).client(), middleware=[outer])
+    response = await swarm.run(Agent(name="outer", functions=[tool(name="go")(function)]), "Hi")
     assert [message["content"] for message in response.messages if message["role"] == "tool"] == ["inner"]
     (run,) = infos.runs
     assert run.tool_call is not None
-    assert (run.tool_call.id, run.tool_call.name, run.tool_call.agent.name) == ("the call", name, "outer")
+    assert (run.tool_call.id, run.tool_call.name, run.tool_call.agent.name) == ("the call", "go", "outer")
     assert outer.runs[0].tool_call is None
     assert run.run_id != response.run_id
 

@@ -6,7 +6,6 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -187,46 +186,6 @@ def test_a_loop_that_ends_closes_an_open_run(kind: str, classic: bool) -> None:
     assert reported == []
     assert (closed.opened, closed.open_now) == (3, 0)
     assert (script if kind == "openai" else client).open_streams == 0
-
-
-async def test_two_requests_at_once_and_the_first_answer_counts() -> None:
-    """A middleware may ask twice in tasks that end before it yields; the slower request is closed."""
-    both = anyio.Event()
-    asked: list[str] = []
-    closed = Closed()
-
-    class Racing:
-        async def complete(self, request: CompletionRequest) -> Chunks:
-            asked.append(request.body["model"])
-            if len(asked) == 2:
-                both.set()
-            await both.wait()
-            if request.body["model"] == "slow":
-                await anyio.sleep(60)
-            yield {"choices": [{"message": {"content": request.body["model"]}, "finish_reason": "stop"}]}
-
-    async def hedged(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
-        first: list[Any] = []
-        async with anyio.create_task_group() as group:
-
-            async def ask(model: str) -> None:
-                async with aclosing(inner(replace(request, body={**request.body, "model": model}))) as chunks:
-                    answer = [chunk async for chunk in chunks]
-                first.extend(answer)
-                group.cancel_scope.cancel()
-
-            for model in ("slow", "fast"):
-                group.start_soon(ask, model)
-        for chunk in first:
-            yield chunk
-
-    swarm = AsyncSwarm(Racing(), middleware=[around_completions(hedged), closed.middleware])
-    async with nothing_left_behind():
-        with anyio.fail_after(60):
-            response = await swarm.run(Agent(), "Hi")
-    assert response.text == "fast"
-    assert sorted(asked) == ["fast", "slow"]
-    assert (closed.opened, closed.open_now) == (2, 0)
 
 
 async def test_a_middleware_that_reads_ahead_is_closed_too() -> None:

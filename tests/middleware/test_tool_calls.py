@@ -66,7 +66,7 @@ async def in_bergen(inner: ToolHandler, call: ToolCall, context: dict[str, Any],
 
 @pytest.mark.parametrize("function", [look, look_too, tool(thread=False)(look)], ids=["thread", "async", "on the loop"])
 async def test_the_function_gets_the_arguments_of_a_middleware(function: Any) -> None:
-    """The function and its `ToolCallStarted` get them; the history and the next request keep those of the model."""
+    """The function and its `ToolCallStarted` get them; the history and the next request keep the model's arguments."""
     name = function.__name__
     model = ScriptedModel([call(name, city="Oslo"), "Done."])
     agent = Agent(functions=[function])

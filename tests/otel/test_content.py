@@ -82,7 +82,7 @@ async def test_texts_of_errors_are_content(traces: Traces) -> None:
 async def test_the_environment_may_ask_for_content(
     traces: Traces, monkeypatch: pytest.MonkeyPatch, value: str, has_content: bool
 ) -> None:
-    """The variable is that of OpenTelemetry's instrumentations; `content=False` is stronger."""
+    """Instrumentations of OpenTelemetry read the same variable; `content=False` is stronger."""
     monkeypatch.setenv(CAPTURE, value)
     for options in ({}, {"content": False}):
         await AsyncSwarm(script_of(["Hi."]).client(), middleware=[traces.middleware(**options)]).run(Agent(), "Hi")

@@ -75,7 +75,7 @@ async def test_an_error_in_an_answer_is_found_if_another_middleware_reads_more(t
 
 
 async def test_an_error_of_other_code_is_named_by_its_class(traces: Traces) -> None:
-    """The type is not that of the RunError around it."""
+    """The RunError around it is not the type."""
 
     def fail(handlers: Handlers) -> Handlers:
         raise ZeroDivisionError("secret")

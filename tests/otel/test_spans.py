@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm, agent_tool, tool
 from aswarm.otel import otel
 from aswarm.testing import call, check_middleware
+from tests.support.middleware.middlewares import WAYS_TO_START, functions_that_run
 from tests.support.otel.traces import Traces, has_failed
 from tests.support.providers.sources import script_of
 from tests.support.run.ways_to_run import FACES, consume
@@ -116,35 +117,14 @@ async def test_the_run_of_an_agent_tool_is_below_its_call(traces: Traces) -> Non
     assert attributes(inner)["aswarm.run.id"] != attributes(traces.one("invoke_agent outer"))["aswarm.run.id"]
 
 
-@pytest.mark.parametrize("kind", ["async", "thread", "own thread", "on the loop", "blocking"])
+@pytest.mark.parametrize("kind", WAYS_TO_START)
 async def test_a_run_that_a_function_starts_is_below_its_call(traces: Traces, kind: str) -> None:
-    """Each kind of function may start it, also with its own swarm."""
-    client = script_of(["inner"] * 3).client()
-    inner = AsyncSwarm(client, middleware=[traces.middleware()])
-
-    async def ask() -> str:
-        return (await inner.run(Agent(name="inner"), "Hi")).text
-
-    def ask_in_thread() -> str:
-        return anyio.from_thread.run(ask)
-
-    def ask_blocking() -> str:
-        return Swarm(client, middleware=[traces.middleware()]).run(Agent(name="inner"), "Hi").text
-
-    functions: dict[str, Any] = {
-        "async": ask,
-        "thread": ask_in_thread,
-        "own thread": tool(timeout=30)(ask_in_thread),
-        "on the loop": tool(thread=False)(lambda: ask()),
-        "blocking": ask_blocking,
-    }
-    function = functions[kind]
-    swarm = AsyncSwarm(
-        script_of(lambda request: "Done." if request.messages[-1]["role"] == "tool" else call("go")).client(),
-        middleware=[traces.middleware()],
-    )
-    agent = Agent(functions=[tool(name="go")(function)])
-    await swarm.run(agent, "Hi", {"conversation_id": "c"})
+    """Each kind of function may start it, also with its own swarm; the conversation comes from the outer run."""
+    client, middleware = script_of(["inner"] * 3).client(), [traces.middleware()]
+    inner = AsyncSwarm(client, middleware=middleware)
+    function = functions_that_run(inner, lambda: Swarm(client, middleware=middleware))[kind]
+    swarm = AsyncSwarm(script_of([call("go"), "Done."]).client(), middleware=middleware)
+    await swarm.run(Agent(functions=[tool(name="go")(function)]), "Hi", {"conversation_id": "c"})
     span = traces.one("invoke_agent inner")
     assert traces.parent_name(span) == "execute_tool go"
     assert attributes(span)["gen_ai.conversation.id"] == "c"

@@ -65,7 +65,7 @@ class DyingCode:
         return Counter(self.notes())
 
     def result(self) -> dict[str, Any]:
-        """Return what the last process has written."""
+        """Return the result of the last process."""
         data: dict[str, Any] = json.loads((self._folder / "result.json").read_text())
         return data
 

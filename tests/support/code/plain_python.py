@@ -72,7 +72,7 @@ class Gathering(Awaitable[Any]):
 
 
 class AsyncIO:
-    """What the code calls asyncio."""
+    """The name `asyncio` in the code."""
 
     @staticmethod
     def gather(*coroutines: Any) -> Gathering:

@@ -36,6 +36,8 @@ from mcp.types import (
     ToolAnnotations,
 )
 
+FAILING = ("refuse", "fail", "fail_silently", "fail_as_data", "broken")
+OTHERS = ("content", "blob", "structured", "slow", "book", "wait", "sample")
 PNG = base64.b64encode(b"a picture").decode()
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 FORM = {
@@ -74,23 +76,7 @@ class Tools:
             tool("echo", description="Says it again.", read_only_hint=True),
             tool("write", destructive_hint=False),
             tool("delete_all", destructive_hint=True, idempotent_hint=False),
-            *(
-                tool(name)
-                for name in (
-                    "refuse",
-                    "content",
-                    "blob",
-                    "structured",
-                    "fail",
-                    "fail_silently",
-                    "fail_as_data",
-                    "broken",
-                    "slow",
-                    "book",
-                    "wait",
-                    "sample",
-                )
-            ),
+            *map(tool, FAILING + OTHERS),
             tool("update", idempotent_hint=True),
             Tool(name="typed", input_schema={"type": "object"}, output_schema=CITY),
         ]

@@ -7,6 +7,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+import anyio.from_thread
+
+from aswarm import Agent, AsyncSwarm, Swarm, tool
 from aswarm.middleware import (
     CompletionHandler,
     CompletionRequest,
@@ -64,3 +67,27 @@ def asking_first(change: Callable[[dict[str, Any]], object]) -> Middleware:
 def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
     """Return a chunk of Chat Completions."""
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+
+
+def functions_that_run(inner: AsyncSwarm, blocking: Callable[[], Swarm]) -> dict[str, Any]:
+    """Return functions that start a run of the agent "inner", each in another way."""
+
+    async def ask() -> str:
+        return (await inner.run(Agent(name="inner"), "Hi", run_id="inner")).text
+
+    def ask_in_thread() -> str:
+        return anyio.from_thread.run(ask)
+
+    def ask_blocking() -> str:
+        return blocking().run(Agent(name="inner"), "Hi").text
+
+    return {
+        "async": ask,
+        "thread": ask_in_thread,
+        "own thread": tool(timeout=30)(ask_in_thread),
+        "on the loop": tool(thread=False)(ask),
+        "blocking": ask_blocking,
+    }
+
+
+WAYS_TO_START = ["async", "thread", "own thread", "on the loop", "blocking"]
