@@ -236,6 +236,7 @@ async def test_a_call_inside_code_that_waits_is_recorded_with_its_data(tmp_path:
     asked: list[str] = []
     staying = anyio.Event()
 
+    @tool(may_wait=True)
     async def ask(question: str) -> str:
         asked.append(question)
         raise Hold(question, data={"n": 1})

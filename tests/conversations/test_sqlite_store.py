@@ -104,18 +104,26 @@ async def test_a_file_that_cannot_be_used_is_refused(path: Path, monkeypatch: py
         await open_and_close(path.with_name("new.sqlite"))
 
 
-@pytest.mark.parametrize("failures", [3, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("failures", "code"),
+    [
+        (3, sqlite3.SQLITE_BUSY),
+        (10_000, sqlite3.SQLITE_IOERR),
+        pytest.param(10_000, sqlite3.SQLITE_BUSY, marks=pytest.mark.heavy),  # it takes ten seconds
+    ],
+)
 async def test_another_process_makes_the_same_change(
-    path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+    path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, code: int
 ) -> None:
-    """SQLite does not wait when it changes to the write-ahead log; the store waits for some seconds."""
+    """SQLite does not wait when it changes to the write-ahead log; the store waits for some seconds if the file is busy."""
+    left = failures
 
     def busy(statement: str) -> str:
-        nonlocal failures
-        if "WAL" in statement and failures:
-            failures -= 1
+        nonlocal left
+        if "WAL" in statement and left:
+            left -= 1
             error = sqlite3.OperationalError("database is locked")
-            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            error.sqlite_errorcode = code
             raise error
         return statement
 
@@ -165,7 +173,8 @@ async def test_many_open_a_new_file_at_once(path: Path) -> None:
 
 async def test_a_file_that_stays_locked_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that waits is a StoreError; reads work all the time, and writes work once the file is free."""
-    monkeypatch.setattr("aswarm._sql.sqlite._BUSY_SECONDS", 0.05)
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **k | {"timeout": 0.05}))
     async with SQLiteStore(path) as store:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from contextlib import aclosing
 from typing import Any
 
 import anyio
@@ -162,8 +163,9 @@ async def test_the_end_comes_after_the_last_handler() -> None:
 
     async def watched(complete: Any, request: Any) -> Any:
         try:
-            async for chunk in passed_on(complete, request):
-                yield chunk
+            async with aclosing(passed_on(complete, request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
         finally:
             seen.append("completion")
 
