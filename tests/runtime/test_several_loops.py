@@ -18,9 +18,12 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, ConfigurationError, HTTPSource, Swarm, tool
-from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
-from aswarm.testing._scripted_model import completion
+from aswarm.testing import ScriptedModel, check_history
 from tests.support.providers.transports import Transport, client_at
+
+
+def completion(content: str | None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "message": {"role": "assistant", "content": content, **more}}]}
 
 
 class Source:
@@ -31,9 +34,10 @@ class Source:
         messages = request.body["messages"]
         said = [message["content"] for message in messages if message["role"] == "tool"]
         names = [offered["function"]["name"] for offered in request.body.get("tools", ())]
-        yield completion(
-            ScriptedAnswer(" ".join(said)) if said else ScriptedAnswer(calls=[call(name) for name in names])
-        )
+        calls = [
+            {"id": f"call_{name}", "type": "function", "function": {"name": name, "arguments": "{}"}} for name in names
+        ]
+        yield completion(" ".join(said)) if said else completion(None, tool_calls=calls)
 
 
 async def slow() -> str:
@@ -134,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
-        body = json.dumps(completion(ScriptedAnswer(self.headers["authorization"]))).encode()
+        body = json.dumps(completion(self.headers["authorization"])).encode()
         self.send_response(200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))

@@ -11,8 +11,7 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Resource, Swarm, tool
-from aswarm._tools.schema import schema_of
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Resource, Swarm, function_to_json, tool
 from aswarm.code import code_tool
 from aswarm.testing import ScriptedModel, call
 
@@ -255,7 +254,7 @@ def test_a_context_type_with_a_field_of_a_local_class_is_refused() -> None:
         return ""
 
     with pytest.raises(ConfigurationError, match=r"Outer: a field in it names a class.*at the top level"):
-        schema_of(take)
+        function_to_json(take)
 
 
 def test_a_blocking_run_in_another_thread_finds_the_names_that_the_agent_saw() -> None:
@@ -291,8 +290,8 @@ def hidden() -> Any:
 def test_a_name_for_type_checkers_only_is_a_string_with_a_warning(function: Any) -> None:
     """It is a global name that does not exist, so the function may well expect a text."""
     with pytest.warns(UserWarning, match="the hint of 'amount' cannot be resolved"):
-        schema = schema_of(function)
-    assert schema.json["function"]["parameters"]["properties"] == {"amount": {"type": "string"}}
+        described = function_to_json(function)
+    assert described["function"]["parameters"]["properties"] == {"amount": {"type": "string"}}
 
 
 @dataclass

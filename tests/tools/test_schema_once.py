@@ -9,29 +9,50 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from pydantic import BaseModel
+from pydantic_core import core_schema
 
 from aswarm import Tool, function_to_json, tool
-from aswarm._tools.tool import as_tool
-from tests.support.tools.hint_schemas import Caller, Color, Service, parameters_of, taking, with_signature
+from tests.support.tools.hint_schemas import Color, parameters_of, taking, with_signature
 
 
-def test_a_schema_is_built_once_per_function() -> None:
-    """However often a function is offered, its schema is the same object."""
+class Built:
+    """A type that counts how often its schema is built."""
 
-    def look(city: str) -> None: ...
+    times = 0
 
-    partial = functools.partial(look)
-    caller = Caller()
-    for function in (look, partial, caller, tool(look)):
-        assert as_tool(function)._schema is as_tool(function)._schema
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> core_schema.CoreSchema:
+        cls.times += 1
+        return core_schema.str_schema()
 
 
-def test_a_schema_is_built_once_per_method() -> None:
-    """A bound method is a new object each time it is looked up, and yet one function."""
-    service = Service()
-    assert as_tool(service.look)._schema is as_tool(service.look)._schema
-    assert as_tool(service.find)._schema is as_tool(service.find)._schema
+def look(city: Built) -> None: ...
+
+
+class Desk:
+    def look(self, city: Built) -> None: ...
+
+    @tool
+    def find(self, city: Built) -> None: ...
+
+    def __call__(self, city: Built) -> None: ...
+
+
+desk, partial, made = Desk(), functools.partial(look), tool(look)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda: look, lambda: partial, lambda: desk, lambda: made, lambda: desk.look, lambda: desk.find]
+)
+def test_a_schema_is_built_once_per_function(function: Callable[[], Any]) -> None:
+    """A function is offered several times with one schema. A bound method is a new object for each access."""
+    function_to_json(function())
+    times = Built.times
+    assert times
+    assert parameters_of(function())["properties"] == {"city": {"type": "string"}}
+    assert Built.times == times
 
 
 def test_a_schema_goes_with_its_function() -> None:
@@ -53,7 +74,6 @@ def test_a_schema_goes_with_its_function() -> None:
 
     function, to_function, to_held = make()
     function_to_json(function)
-    as_tool(function)
     del function
     gc.collect()
     assert to_function() is None

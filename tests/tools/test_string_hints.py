@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from aswarm import tool
-from aswarm._tools.schema import schema_of
 from tests.support.tools import annotated_functions
-from tests.support.tools.hint_schemas import parameters_of, schema_of_hint
+from tests.support.tools.hint_schemas import parameters_of, received, schema_of_hint
 
 
 def test_string_annotations_are_resolved() -> None:
@@ -28,7 +27,7 @@ def test_string_annotations_are_resolved() -> None:
     assert parameters["required"] == ["day", "booking", "seats"]
     assert set(parameters["$defs"]) == {"Booking", "Passenger"}
     sent = {"title": "B", "passengers": [{"name": "Ada", "born": "1815-12-10"}]}
-    valid = schema_of(annotated_functions.book).validate({"day": "2025-01-02", "booking": sent, "seats": 1})
+    valid = received(annotated_functions.book, {"day": "2025-01-02", "booking": sent, "seats": 1})
     assert valid["booking"].passengers == [annotated_functions.Passenger("Ada", date(1815, 12, 10))]
 
 
@@ -92,17 +91,11 @@ def test_a_function_whose_closure_is_not_filled_yet_can_be_offered() -> None:
 def test_a_name_that_does_not_exist_costs_that_parameter_its_type() -> None:
     """A name that only the type checker knows is a string, with a warning that names function and parameter."""
     with pytest.warns(UserWarning) as caught:  # noqa: PT030 - the texts are looked at below
-        parameters = schema_of(annotated_functions.pay).json["function"]["parameters"]
+        parameters = parameters_of(annotated_functions.pay)
     assert parameters["properties"] == {"amount": {"type": "string"}, "card": {"type": "string"}}
     texts = [str(warning.message) for warning in caught]
     assert any("'pay'" in text and "'amount'" in text and "string" in text for text in texts)
-
-
-def test_the_warning_about_a_return_hint_does_not_speak_of_the_model() -> None:
-    """The model is not asked for what a function returns."""
-    with pytest.warns(UserWarning) as caught:  # noqa: PT030 - the texts are looked at below
-        schema_of(annotated_functions.pay)
-    about_return = [str(warning.message) for warning in caught if "'return'" in str(warning.message)]
+    about_return = [text for text in texts if "'return'" in text]
     assert about_return and not any("the model is asked for" in text for text in about_return)
 
 

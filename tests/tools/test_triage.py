@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, create_triage_agent
-from aswarm._tools.toolbox import tools_of
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.tools.hint_schemas import names_of
 
 
 def sell() -> str:
@@ -27,10 +27,6 @@ def made(agents: Any, add_backlinks: bool = True, name: str = "Triage") -> Agent
     return create_triage_agent(name, "Hand over.", agents, add_backlinks)
 
 
-def names(agent: Agent) -> list[str]:
-    return list(tools_of(agent))
-
-
 # --- what it makes ----------------------------------------------------------------------------------------------------
 
 
@@ -39,7 +35,7 @@ def test_the_agents_are_handoffs_of_the_triage_agent() -> None:
     sales, refunds = two_agents()
     triage = create_triage_agent(name="Triage", instructions="Hand over.", agents=[sales, refunds])
     assert triage == Agent(name="Triage", instructions="Hand over.", functions=[sales, refunds])
-    assert names(triage) == ["transfer_to_sales", "transfer_to_refunds"]
+    assert names_of(triage) == ["transfer_to_sales", "transfer_to_refunds"]
 
 
 def test_without_backlinks_the_agents_are_not_changed() -> None:
@@ -54,8 +50,8 @@ def test_with_backlinks_each_agent_can_hand_back() -> None:
     """The way back comes after the agent's own functions."""
     sales, refunds = two_agents()
     triage = made([sales, refunds])
-    assert names(sales) == ["sell", "transfer_to_triage"]
-    assert names(refunds) == ["give_back", "transfer_to_triage"]
+    assert names_of(sales) == ["sell", "transfer_to_triage"]
+    assert names_of(refunds) == ["give_back", "transfer_to_triage"]
     assert sales.functions[-1] is refunds.functions[-1] is triage
 
 
@@ -92,7 +88,7 @@ def test_any_iterable_of_agents_will_do() -> None:
     sales, refunds = two_agents()
     triage = made(agent for agent in (sales, refunds))
     assert triage.functions == [sales, refunds]
-    assert names(refunds) == ["give_back", "transfer_to_triage"]
+    assert names_of(refunds) == ["give_back", "transfer_to_triage"]
 
 
 @pytest.mark.asyncio
@@ -129,7 +125,7 @@ def test_called_again_each_agent_has_one_way_back_to_the_newest() -> None:
     sales, refunds = two_agents()
     made([sales, refunds])
     again = made([sales, refunds])
-    assert names(again) == ["transfer_to_sales", "transfer_to_refunds"]
+    assert names_of(again) == ["transfer_to_sales", "transfer_to_refunds"]
     for agent in (sales, refunds):
         assert len(agent.functions) == 2
         assert agent.functions[-1] is again
@@ -147,8 +143,8 @@ def test_a_triage_agent_may_stand_under_another() -> None:
     sales, _ = two_agents()
     floor = made([sales], name="Floor")
     house = made([floor], name="House")
-    assert names(floor) == ["transfer_to_sales", "transfer_to_house"]
-    assert names(house) == ["transfer_to_floor"]
+    assert names_of(floor) == ["transfer_to_sales", "transfer_to_house"]
+    assert names_of(house) == ["transfer_to_floor"]
 
 
 # --- functions that are changed ---------------------------------------------------------------------------------------
@@ -161,8 +157,8 @@ def test_a_list_that_the_caller_holds_is_not_changed() -> None:
     sales.functions = refunds.functions = shared
     made([sales])
     assert shared == [sell]
-    assert names(refunds) == ["sell"]
-    assert names(sales) == ["sell", "transfer_to_triage"]
+    assert names_of(refunds) == ["sell"]
+    assert names_of(sales) == ["sell", "transfer_to_triage"]
 
 
 def test_functions_changed_later_are_the_callers() -> None:
@@ -170,11 +166,11 @@ def test_functions_changed_later_are_the_callers() -> None:
     sales, refunds = two_agents()
     made([sales, refunds])
     sales.functions.append(give_back)
-    assert names(sales) == ["sell", "transfer_to_triage", "give_back"]
+    assert names_of(sales) == ["sell", "transfer_to_triage", "give_back"]
     sales.functions = [sell]
-    assert names(sales) == ["sell"]
+    assert names_of(sales) == ["sell"]
     made([sales, refunds])
-    assert names(sales) == ["sell", "transfer_to_triage"]
+    assert names_of(sales) == ["sell", "transfer_to_triage"]
 
 
 def test_the_list_of_agents_is_read_once() -> None:
@@ -183,9 +179,9 @@ def test_the_list_of_agents_is_read_once() -> None:
     agents = [sales]
     triage = made(agents)
     agents.append(refunds)
-    assert names(triage) == ["transfer_to_sales"]
+    assert names_of(triage) == ["transfer_to_sales"]
     triage.functions.append(refunds)
-    assert names(triage) == ["transfer_to_sales", "transfer_to_refunds"]
+    assert names_of(triage) == ["transfer_to_sales", "transfer_to_refunds"]
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------
@@ -228,4 +224,4 @@ def test_the_hints_of_functions_are_left_for_the_first_run() -> None:
     agent = Agent(name="Sales", functions=[look_up])
     made([agent])  # a schema made now would warn that the hint cannot be resolved
     with pytest.warns(UserWarning, match="cannot be resolved"):
-        names(agent)
+        names_of(agent)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, tool
-from aswarm._tools.toolbox import tools_of
 from aswarm.testing import ScriptedModel, call
+from tests.support.tools.hint_schemas import names_of
 from tests.support.values.agent_rings import ring
 
 
@@ -168,7 +168,7 @@ def test_an_agent_has_the_name_of_its_handoff_as_a_function() -> None:
     sales, unnamed = Agent(name="Sales Agent"), Agent(name="销售")
     triage = Agent(functions=[look, sales, unnamed])
     assert [function.__name__ for function in triage.functions] == ["look", "transfer_to_sales_agent", "transfer_to_1"]
-    assert list(tools_of(triage)) == ["look", "transfer_to_sales_agent", "transfer_to_1"]
+    assert names_of(triage) == ["look", "transfer_to_sales_agent", "transfer_to_1"]
     assert not any("__name__" in fields for fields in (Agent.model_fields, sales.model_dump(), vars(sales)))
     assert repr(sales) == "Agent(name='Sales Agent', model='gpt-6-luna', functions=[])"
     assert (Agent.__name__, WithTools.__name__) == ("Agent", "WithTools")

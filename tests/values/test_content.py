@@ -1,4 +1,4 @@
-"""Content of messages as text: images and files are named."""
+"""Images and files as parts of a message."""
 
 from __future__ import annotations
 
@@ -8,27 +8,6 @@ from typing import Any
 import pytest
 
 from aswarm import ConfigurationError, File, Image
-from aswarm._values.content import described
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("Hello", "Hello"),
-        ([], ""),
-        (
-            [{"type": "text", "text": "Look:"}, Image(b"").part, File(b"", name="a.pdf").part],
-            "Look: [image] [file a.pdf]",
-        ),
-        (
-            [{"type": "file", "file": {"file_id": "f"}}, {"type": "input_audio"}, {"type": "text"}, {}, "odd", 7],
-            "[file] [input_audio]  [None] odd 7",
-        ),
-    ],
-)
-def test_a_content_as_text(content: Any, text: str) -> None:
-    """Parts of any shape have a text: events and logs show it."""
-    assert described(content) == text
 
 
 def test_the_form_of_parts() -> None:

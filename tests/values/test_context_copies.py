@@ -1,15 +1,88 @@
-"""The caller's context is copied container by container, and what is no container is shared."""
+"""Copies and changes of contexts of any depth, with containers of any class."""
 
 from __future__ import annotations
 
+import copy
 import types
-from typing import Any
+from collections import Counter, OrderedDict, UserDict, defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any, Self
 
+import anyio
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, Swarm
 from aswarm._values.context import changes, copy_containers
-from tests.support.values.histories import Message
+from aswarm.testing import ScriptedModel
+from tests.support.leaving.run_scenes import USER
+from tests.support.run.ways_to_run import FACES, calls_then_done, cancel_when, consume, swarm_of
+
+DEPTH = 3_000
+
+
+def nested(kind: type[Any] = list, depth: int = DEPTH) -> Any:
+    """A list in a list, or a dict in a dict, and so on."""
+    value: Any = kind()
+    for _ in range(depth):
+        value = [value] if kind is list else {"in": value}
+    return value
+
+
+def depth_of(value: Any) -> int:
+    depth = 0
+    while value:
+        value = value[0] if isinstance(value, list) else value["in"]
+        depth += 1
+    return depth
+
+
+class Refusing(dict[str, Any]):
+    """A dict that cannot be copied."""
+
+    def __copy__(self) -> Self:
+        raise TypeError("no copies")
+
+
+class RefusingList(list[Any]):
+    """A list that cannot be copied, and whose items cannot be read in the usual way."""
+
+    def __copy__(self) -> Self:
+        raise TypeError("no copies")
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError("no items")
+
+
+class RefusingSet(set[Any]):
+    """A set that cannot be copied."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("no copies")
+
+
+class Same(dict[str, Any]):
+    """A dict that gives itself in place of a copy."""
+
+    def __copy__(self) -> Self:
+        return self
+
+
+class Closed(dict[str, Any]):
+    """A dict that refuses changes and to be listed."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise TypeError("no changes")
+
+    update = __setitem__  # type: ignore[assignment]
+
+    def items(self) -> Any:
+        raise TypeError("no items")
+
+    def __copy__(self) -> Self:
+        return type(self)(dict.items(self))
+
 
 leaves = st.one_of(st.none(), st.integers(), st.text(max_size=3))
 contexts = st.dictionaries(
@@ -30,7 +103,7 @@ def _containers(value: Any) -> list[Any]:
 
 
 @given(contexts)
-def test_a_copy_is_equal_and_shares_no_container(context: Message) -> None:
+def test_a_copy_is_equal_and_shares_no_container(context: dict[str, Any]) -> None:
     """The run's context equals the caller's, and no dict, list or set of it is the caller's own."""
     copied = copy_containers(context)
     assert copied == context
@@ -62,10 +135,188 @@ def test_one_container_in_two_places_stays_one() -> None:
     assert copied["a"] is copied["b"] is not shared
 
 
-def test_two_keys_with_the_same_change_have_both_changed() -> None:
-    """Equal numbers are one object in Python, and so may be two lists."""
-    one, two = [1], [2]
-    assert changes({"a": 1, "b": 1, "c": one, "d": one}, {"a": 2, "b": 2, "c": two, "d": two}) == (
-        {"a": 2, "b": 2, "c": [2], "d": [2]},
-        [],
-    )
+@pytest.mark.parametrize("kind", [list, dict])
+def test_depth_is_no_error(kind: type[Any]) -> None:
+    """A context that is nested more deeply than Python calls functions is copied, and is found unchanged."""
+    context = {"deep": nested(kind)}
+    copied = copy_containers(context)
+    assert copied["deep"] is not context["deep"]
+    assert depth_of(copied["deep"]) == DEPTH
+    assert changes(context, copied) == ({}, [])
+    deepest = copied["deep"]
+    while inner := deepest and (deepest[0] if kind is list else deepest["in"]):
+        deepest = inner
+    deepest.append(1) if kind is list else deepest.update(a=1)
+    assert list(changes(context, copied)[0]) == ["deep"]
+
+
+@pytest.mark.parametrize("kind", [Refusing, Same, Closed])
+def test_a_dict_that_cannot_be_copied_is_read_all_the_same(kind: Callable[..., Any]) -> None:
+    """The copy has its items and none of its containers; where the class refuses to be copied, it is a plain dict."""
+    inner = [1]
+    original = kind({"inner": inner})
+    copied = copy_containers({"odd": original})["odd"]
+    assert copied is not original
+    assert dict.items(copied) == dict.items(original)
+    assert copied["inner"] is not inner is original["inner"]
+    assert type(copied) is (Closed if kind is Closed else dict)
+
+
+def test_lists_and_sets_that_cannot_be_copied_are_plain_in_the_copy() -> None:
+    """The same for lists and sets."""
+    copied = copy_containers({"list": RefusingList([[1]]), "set": RefusingSet({1})})
+    assert copied == {"list": [[1]], "set": {1}}
+    assert type(copied["list"]) is list
+
+
+def test_a_context_that_cannot_be_copied_is_a_plain_dict_in_the_copy() -> None:
+    """The context itself may be of such a class."""
+    context = Refusing(a=[1])
+    copied = copy_containers(context)
+    assert (type(copied), copied) == (dict, {"a": [1]})
+    assert copied["a"] is not context["a"]
+
+
+@pytest.mark.parametrize(
+    "value", [Counter(a=1), OrderedDict(a=1), defaultdict(list, a=[1])], ids=lambda value: type(value).__name__
+)
+def test_a_copy_is_of_the_same_class_and_equal(value: Any) -> None:
+    """Subclasses stay what they are; the counts of a Counter are not added to themselves."""
+    copied = copy_containers({"value": value})["value"]
+    assert (type(copied), copied) == (type(value), value)
+    assert copied is not value
+
+
+class Unreadable(UserDict[str, Any]):
+    """A mapping that is no dict, and cannot be read."""
+
+    def __iter__(self) -> Any:
+        raise OSError("the session is closed")
+
+
+@pytest.mark.asyncio
+async def test_a_context_that_cannot_be_read_is_the_callers_mistake() -> None:
+    """A mapping whose iteration fails: the error comes before any request, and says what failed."""
+    model = ScriptedModel(["Hello"])
+    with pytest.raises(ConfigurationError, match=r"context_variables .*Unreadable.* OSError: the session is closed"):
+        await AsyncSwarm(model.client()).run(Agent(), "Hi", Unreadable(a=1))
+    assert model.requests == []
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+ODD: dict[str, Callable[[], Any]] = {
+    "deep": nested,
+    "refusing": lambda: Refusing(a=[1]),
+    "closed": lambda: Closed(a=[1]),
+    "refusing list": lambda: RefusingList([1]),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD.keys())
+async def test_a_context_of_the_caller_of_any_kind_is_no_error(make: Callable[[], Any], face: str) -> None:
+    """Such a value in the context variables passes through a run with a tool that reads them."""
+    seen: list[Any] = []
+
+    def look(context_variables: dict[str, Any]) -> str:
+        seen.append(context_variables["odd"])
+        return "seen"
+
+    left: list[Response] = []
+    agent = Agent(functions=[look], instructions=lambda context: str(len(context)))
+    await consume(swarm_of("look"), agent, face, left, context_variables={"odd": make()})
+    assert (left[0].text, len(seen)) == ("done", 1)
+    assert "odd" in left[0].context_variables
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize("returned", [True, False])
+async def test_a_context_that_a_tool_made_never_replaces_a_cancellation(
+    make: Callable[[], Any], face: str, returned: bool
+) -> None:
+    """A tool makes the context odd, the next one waits, and the run is cancelled: it leaves a response, as always."""
+    waits: list[bool] = []
+
+    async def spoil(context_variables: dict[str, Any]) -> Any:
+        if returned:
+            return Result(value="spoiled", context_variables={"odd": make()})
+        context_variables["odd"] = make()
+        return "spoiled"
+
+    async def wait(context_variables: dict[str, Any]) -> str:
+        waits.append(True)
+        await anyio.sleep_forever()
+        return "waited"
+
+    swarm = swarm_of("spoil", "wait")
+    response = await cancel_when(lambda: waits, swarm, Agent(functions=[spoil, wait]), face, context_variables={})
+    assert response.stop == "cancelled"
+    assert "odd" in response.context_variables
+
+
+@pytest.mark.asyncio
+async def test_a_context_of_an_odd_class_never_replaces_a_cancellation() -> None:
+    """The context itself refuses to be changed: what a finished call has changed is in the response all the same."""
+    waits: list[bool] = []
+
+    async def change() -> Result:
+        return Result(value="changed", context_variables={"b": 2})
+
+    async def wait() -> str:
+        waits.append(True)
+        await anyio.sleep_forever()
+        return "waited"
+
+    swarm = swarm_of("change", "wait")
+    agent = Agent(functions=[change, wait])
+    response = await cancel_when(lambda: waits, swarm, agent, "run", context_variables=Closed(a=1))
+    assert response.context_variables == {"a": 1, "b": 2}
+
+
+def test_swarm_takes_such_contexts() -> None:
+    """The blocking face: a plain tool that spoils the context and is interrupted leaves the KeyboardInterrupt."""
+
+    def spoil(context_variables: dict[str, Any]) -> str:
+        context_variables["odd"] = Refusing(a=nested())
+        raise KeyboardInterrupt
+
+    swarm = Swarm(ScriptedModel(calls_then_done("spoil")).client())
+    with pytest.raises(KeyboardInterrupt) as caught:
+        swarm.run(Agent(functions=[spoil]), [USER], {"deep": nested()})
+    assert set(caught.value.response.context_variables) == {"deep", "odd"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.asyncio
+async def test_batches_take_such_contexts() -> None:
+    """The items of a batch begin with copies of the context of the batch."""
+    swarm = AsyncSwarm(ScriptedModel(["done"] * 2).client())
+    async with swarm.batch(Agent(), ["Hi", "Hi"], context_variables={"odd": Refusing(a=nested())}) as outcomes:
+        responses = [outcome.response async for outcome in outcomes]
+    assert all(response is not None and response.text == "done" for response in responses)
+
+
+def test_the_odd_classes_are_odd() -> None:
+    """Otherwise the tests above would show nothing."""
+    for refusing in (Refusing(), RefusingList(), RefusingSet()):
+        with pytest.raises(TypeError):
+            copy.copy(refusing)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), ([1], [2]), ({"x": [1]}, {"x": [2]}), ({1}, {2})])
+def test_two_variables_that_change_in_the_same_way_are_both_changed(before: Any, after: Any) -> None:
+    """A comparison of two objects that differ is not taken for a comparison of equal objects."""
+    old, new = {"a": before, "b": before, "c": {"deep": before}}, {"a": after, "b": after, "c": {"deep": after}}
+    assert changes(old, new) == (new, [])
+
+
+def test_a_large_object_that_variables_share_is_compared_once() -> None:
+    """Equal objects that many variables share take no time for each variable."""
+    before: Any = [0]
+    after: Any = [0]
+    for _ in range(60):
+        before, after = [before, before], [after, after]
+    assert changes({"a": before, "b": before}, {"a": after, "b": after}) == ({}, [])

@@ -1,4 +1,4 @@
-"""Any value as JSON data: a value that JSON lacks changes alone, and leaves its container as it is."""
+"""Values as JSON data, and as text for people."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_serializer
 
-from aswarm import Response, RunFinished, UnknownCall
-from aswarm._values.json import jsonable
+from aswarm import File, Image, Response, RunFinished, UnknownCall
+from aswarm._values.content import described
+from aswarm._values.json import jsonable, shown
+from aswarm._values.text import clean, how_to_install, one_line, shortened
 
 
 class Silent:
@@ -130,3 +132,68 @@ def test_depth_is_bounded() -> None:
         deep = [deep]
     stored = json.loads(Response(context_variables={"deep": deep}).model_dump_json())
     assert stored["context_variables"].startswith("{'deep': [[[")
+
+
+# --- text for people ---
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\tb\nc", "a\tb\nc"),
+        ("a\r\nb", "a\nb"),
+        ("\x1b[31mred\x07", "␛[31mred␇"),
+        ("\x7f\x9b", "␡\ufffd"),
+        ("\u202eabc\u2066", "\ufffdabc\ufffd"),
+        ("half \ud83d", "half \ufffd"),
+        ("Grüße 🎉", "Grüße 🎉"),
+    ],
+)
+def test_control_characters_become_symbols(text: str, expected: str) -> None:
+    """Line breaks and tabs stay, carriage returns go; any encoding of Unicode takes the result."""
+    assert clean(text) == expected
+    clean(text).encode()
+
+
+def test_a_text_is_shortened() -> None:
+    """A text that is too long ends with three dots, within the limit."""
+    assert shortened("x" * 10, 10) == "x" * 10
+    assert shortened("x" * 11, 10) == "x" * 7 + "..."
+
+
+def test_one_line() -> None:
+    """White space becomes single spaces; the line is clean, and has 300 characters at most."""
+    assert one_line(" a\n\n b\t\x1bc ") == "a b ␛c"
+    assert one_line("x" * 400) == "x" * 297 + "..."
+    assert one_line(ValueError("no"), 5) == "no"
+
+
+def test_a_value_is_shown_on_one_line() -> None:
+    """A value in an error message is written as in Python."""
+    assert shown({"a": "b\n"}, 60) == "{'a': 'b\\n'}"
+    assert shown("x" * 100, 10) == "'xxxxxx..."
+
+
+def test_how_to_install_an_extra() -> None:
+    """There is no release yet, so it is installed from a clone."""
+    assert how_to_install("cli") == 'install the extra "cli"; in a clone of aswarm: python -m pip install ".[cli]"'
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("Hello", "Hello"),
+        ([], ""),
+        (
+            [{"type": "text", "text": "Look:"}, Image(b"").part, File(b"", name="a.pdf").part],
+            "Look: [image] [file a.pdf]",
+        ),
+        (
+            [{"type": "file", "file": {"file_id": "f"}}, {"type": "input_audio"}, {"type": "text"}, {}, "odd", 7],
+            "[file] [input_audio]  [None] odd 7",
+        ),
+    ],
+)
+def test_a_content_as_text(content: Any, text: str) -> None:
+    """Parts of any shape have a text: events and logs show it."""
+    assert described(content) == text

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, Usage
-from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel
-from aswarm.testing._scripted_model import chunks, completion
+from aswarm.testing import RawAnswer, ScriptedModel
 
 counts = st.integers(min_value=0, max_value=10**9)
 keys = st.sampled_from(["cached_tokens", "audio_tokens", "cost"])
@@ -26,6 +25,7 @@ details = st.recursive(
 usages = st.builds(Usage, counts, counts, counts, counts, details)
 # Numbers that are no count: they fit no float, no integer of 64 bits, or nothing at all.
 ODD_NUMBERS = [10**400, -(10**400), 10**4000, 2**63, 1e300, -1e300, math.inf, -math.inf, math.nan]
+HELLO = {"role": "assistant", "content": "Hello"}
 # Whatever a server may put there.
 json_values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.sampled_from(ODD_NUMBERS), st.floats(), st.text(max_size=3)),
@@ -108,13 +108,15 @@ def test_numbers_that_cannot_be_counts_are_unknown(number: float) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_odd_count_of_a_server_does_not_end_the_run(number: str, stream: bool) -> None:
     """The answer was paid for: over HTTP, whole or streamed, it comes whatever `usage` has."""
-    answer = ScriptedAnswer("Hello", usage={"prompt_tokens": "?", "completion_tokens": 3, "cost": "?"})
-    pieces = [
-        f"data: {json.dumps(chunk)}\n\n" if stream else json.dumps(chunk)
-        for chunk in (chunks(answer) if stream else [completion(answer)])
-    ]
-    raw = [piece.replace('"?"', number).encode() for piece in pieces]
-    client = ScriptedModel([RawAnswer(raw, "text/event-stream" if stream else "application/json")]).client()
+    choice = {"index": 0, "finish_reason": "stop", "delta" if stream else "message": HELLO}
+    answer = {"choices": [choice], "usage": {"prompt_tokens": "?", "completion_tokens": 3, "cost": "?"}}
+    text = json.dumps(answer).replace('"?"', number)
+    raw = (
+        RawAnswer([f"data: {text}\n\ndata: [DONE]\n\n".encode()])
+        if stream
+        else RawAnswer([text.encode()], "application/json")
+    )
+    client = ScriptedModel([raw]).client()
     async with AsyncSwarm(client).stream(Agent(), "Hi", deltas=stream) as run:
         async for _ in run:
             pass

@@ -310,7 +310,7 @@ FAULTS = (
         "    compared: set[tuple[int, int]] = set()\n",
         "    compared = equal\n",
         "crashed_middleware",
-        tests=("tests/values/test_odd_contexts.py::test_two_variables_that_change_in_the_same_way_are_both_changed",),
+        tests=("tests/values/test_context_copies.py::test_two_variables_that_change_in_the_same_way_are_both_changed",),
     ),
     # --- records ---
     fault(

@@ -2,8 +2,11 @@
 
 # No `from __future__ import annotations`: these hints are objects; annotated_functions.py has hints that are text.
 
+import asyncio
 import dataclasses
+import functools
 import inspect
+import json
 import keyword
 from collections.abc import Callable
 from enum import Enum, IntEnum
@@ -14,8 +17,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict as PydanticTypedDict
 
-from aswarm import ConfigurationError, ToolArgumentsError, function_to_json, tool
-from aswarm._tools.schema import schema_of
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Tool, function_to_json, tool
+from aswarm.testing import ScriptedModel, call
 
 
 def parameters_of(function: Callable[..., Any]) -> Any:
@@ -37,14 +40,55 @@ def schema_of_hint(hint: Any) -> Any:
     return parameters_of(taking(hint))["properties"]["x"]
 
 
+def names_of(agent: Agent) -> list[str]:
+    """Return the names of the tools that a request of the agent offers."""
+    model = ScriptedModel(["Hello"])
+    asyncio.run(AsyncSwarm(model.client()).run(agent, "Hi"))
+    return [each["function"]["name"] for each in model.requests[0].body.get("tools", ())]
+
+
+def _watched(function: Any, calls: list[dict[str, Any]]) -> Any:
+    """Return a function that looks the same, and only keeps its arguments."""
+    if isinstance(function, functools.partial):
+        return functools.partial(_watched(function.func, calls), *function.args, **function.keywords)
+
+    @functools.wraps(function)
+    def keep(*_: Any, **given: Any) -> str:
+        calls.append(given)
+        return "called"
+
+    return keep
+
+
+def _called(function: Any, arguments: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """Call the function in a run. Return the arguments of each call, and the tool message."""
+    calls: list[dict[str, Any]] = []
+    if isinstance(function, Tool):
+        offered: Any = dataclasses.replace(function, function=_watched(function.function, calls))
+    else:
+        offered = _watched(function, calls)
+    model = ScriptedModel([call(function_to_json(function)["function"]["name"], json.dumps(arguments)), "Done"])
+    response = asyncio.run(AsyncSwarm(model.client()).run(Agent(functions=[offered]), "Go"))
+    return calls, response.messages[1]["content"]
+
+
+def received(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a function gets for the arguments of a model."""
+    calls, text = _called(function, arguments)
+    assert text == "called", text
+    [given] = calls
+    return given
+
+
 def converted(hint: Any, value: Any) -> Any:
-    return schema_of(taking(hint)).validate({"x": value})["x"]
+    return received(taking(hint), {"x": value})["x"]
 
 
 def complaints(function: Callable[..., Any], arguments: dict[str, Any]) -> list[str]:
-    with pytest.raises(ToolArgumentsError) as caught:
-        schema_of(function).validate(arguments)
-    return str(caught.value).split("\n")
+    """Return the lines about the arguments in the tool message."""
+    calls, text = _called(function, arguments)
+    assert calls == []
+    return text.removeprefix("Error: ").split("\n")
 
 
 class Color(Enum):
