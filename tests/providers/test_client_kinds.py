@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Mapping
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -9,8 +11,10 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, CompletionSource, ConfigurationError
 from aswarm._providers.openai import CompatibleClientSource, OpenAISource, source_for
+from aswarm.testing import ScriptedModel
+from tests.support.providers.instrumented import FunctionLike
 
 
 class OtherChat:
@@ -75,3 +79,47 @@ async def test_an_error_of_ours_leaves_a_client_as_it_is() -> None:
     with pytest.raises(CompletionError) as caught:
         await AsyncSwarm(client=client).run(Agent(), "Hi")
     assert caught.value is mine
+    assert str(mine) == "busy"
+
+
+@pytest.mark.parametrize("name", ["post", "request"])
+def test_a_hook_below_create_gets_create(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenInference patches `request` of the class, Logfire that of a client: through `create`, both get what they read."""
+    patched = openai.AsyncOpenAI(api_key="x")
+    setattr(patched, name, getattr(patched, name))
+    source = source_for(patched)
+    assert isinstance(source, CompatibleClientSource)
+    assert source.max_retries == 0, "a copy of the client would lose the patch"
+    client = openai.AsyncOpenAI(api_key="x")
+    assert isinstance(source_for(client), OpenAISource)
+    monkeypatch.setattr(openai.AsyncOpenAI, name, FunctionLike(getattr(openai.AsyncOpenAI, name), []), raising=True)
+    source = source_for(client)
+    assert isinstance(source, CompatibleClientSource)
+    assert source.max_retries == client.max_retries
+
+
+class Source:
+    """A source of a user."""
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        yield {}
+
+
+def test_a_subclass_of_a_real_client_with_complete_is_a_client() -> None:
+    """A helper method named `complete` on a subclass of `AsyncOpenAI` makes it no source."""
+
+    class Mine(openai.AsyncOpenAI):
+        def complete(self) -> None:
+            """A helper."""
+
+    assert type(source_for(Mine(api_key="x"))) is type(source_for(openai.AsyncOpenAI(api_key="x")))
+
+
+def test_the_protocol_is_looked_up_on_the_type() -> None:
+    """A source is used as it is; something with `complete` only as an attribute of the instance is no source."""
+    source = Source()
+    assert source_for(source) is source
+    assert isinstance(source, CompletionSource)
+    with pytest.raises(ConfigurationError, match="SimpleNamespace"):
+        source_for(SimpleNamespace(complete=source.complete))
+    assert isinstance(source_for(SimpleNamespace(chat=ScriptedModel([]).client().chat)), CompatibleClientSource)

@@ -17,7 +17,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Response, StreamInterrupted
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
-from aswarm.testing._scripted_model import chunks, completion
+from tests.support.providers.loopback import data_of, sse, whole
 
 pytestmark = pytest.mark.asyncio
 
@@ -55,6 +55,16 @@ def check(response: Response) -> None:
     assert (response.text, response.stop) == ("Done", "answer")
 
 
+def completion(answer: ScriptedAnswer) -> dict[str, Any]:
+    """Return a whole completion."""
+    return data_of(whole(answer))[0]
+
+
+def chunks(answer: ScriptedAnswer) -> list[dict[str, Any]]:
+    """Return the chunks of a stream."""
+    return data_of(sse(answer, cut=2))
+
+
 def typed(answer: ScriptedAnswer) -> ChatCompletion:
     """As the SDK gives a whole completion."""
     return ChatCompletion.model_validate({"created": 1, **completion(answer)})
@@ -62,7 +72,7 @@ def typed(answer: ScriptedAnswer) -> ChatCompletion:
 
 def typed_chunks(answer: ScriptedAnswer) -> list[ChatCompletionChunk]:
     """As the SDK gives the chunks of a stream."""
-    return [ChatCompletionChunk.model_validate({"created": 1, **chunk}) for chunk in chunks(answer, 2)]
+    return [ChatCompletionChunk.model_validate({"created": 1, **chunk}) for chunk in chunks(answer)]
 
 
 def simple(value: Any) -> Any:
@@ -96,8 +106,8 @@ REPLIES: dict[str, Callable[[ScriptedAnswer], Any]] = {
     "list of chunks": typed_chunks,
     "generator": lambda answer: (chunk for chunk in typed_chunks(answer)),
     "async generator": lambda answer: slowly(typed_chunks(answer)),
-    "dict chunks": lambda answer: list(chunks(answer, 2)),
-    "SimpleNamespace chunks": lambda answer: slowly([simple(chunk) for chunk in chunks(answer, 2)]),
+    "dict chunks": chunks,
+    "SimpleNamespace chunks": lambda answer: slowly([simple(chunk) for chunk in chunks(answer)]),
 }
 
 
@@ -289,7 +299,7 @@ async def test_a_completion_source_is_used_as_it_is() -> None:
         async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             self.seen.append(request)
             answer = SCRIPT[len(self.seen) - 1]
-            for chunk in chunks(answer, 2) if request.stream else [completion(answer)]:
+            for chunk in chunks(answer) if request.stream else [completion(answer)]:
                 yield chunk
 
     for face in FACES:
@@ -308,7 +318,7 @@ async def test_a_client_that_is_said_to_know_stream_options_gets_them(
 
     async def create(**arguments: Any) -> Any:
         asked.append(arguments)
-        return iter(list(chunks(ScriptedAnswer("Done"))))
+        return iter(chunks(ScriptedAnswer("Done")))
 
     client = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create)))
     swarm = AsyncSwarm(client, include_usage=include_usage)

@@ -15,13 +15,10 @@ from aswarm import (
     AsyncSwarm,
     CompletionError,
     CompletionRequest,
-    CompletionSource,
     ConfigurationError,
     StreamInterrupted,
     completion_error,
 )
-from aswarm._providers.compatible import failed_request
-from aswarm._providers.openai import CompatibleClientSource, source_for
 from aswarm.middleware import retry
 from aswarm.testing import Failure, ScriptedModel
 
@@ -164,30 +161,3 @@ async def test_a_client_with_both_is_a_client() -> None:
     response = await AsyncSwarm(client).run(Agent(model="m"), "Hello")
     assert response.text == "from create"
     assert client.asked == ["m"]
-
-
-def test_a_subclass_of_a_real_client_with_complete_is_a_client() -> None:
-    """A helper method named `complete` on a subclass of `AsyncOpenAI` makes it no source."""
-
-    class Mine(openai.AsyncOpenAI):
-        def complete(self) -> None:
-            """A helper."""
-
-    assert type(source_for(Mine(api_key="x"))) is type(source_for(openai.AsyncOpenAI(api_key="x")))
-
-
-def test_the_protocol_is_looked_up_on_the_type() -> None:
-    """A source is used as it is; something with `complete` only as an attribute of the instance is no source."""
-    source = OtherSource()
-    assert source_for(source) is source
-    assert isinstance(source, CompletionSource)
-    with pytest.raises(ConfigurationError, match="SimpleNamespace"):
-        source_for(SimpleNamespace(complete=source.complete))
-    assert isinstance(source_for(SimpleNamespace(chat=ScriptedModel([]).client().chat)), CompatibleClientSource)
-
-
-def test_an_error_of_aswarm_comes_back_as_it_is() -> None:
-    """A transport of the user's may raise one; its text is complete."""
-    error = CompletionError("no", retryable=True)
-    assert failed_request(error, CompletionRequest(Agent(), {"model": "m"})) is error
-    assert str(error) == "no"

@@ -16,40 +16,13 @@ from openai.resources.chat.completions import AsyncCompletions, Completions
 from openai.types.chat import ChatCompletion
 
 from aswarm import Agent, AsyncSwarm, CompletionError, Response, StreamInterrupted, Swarm
-from aswarm._providers.openai import CompatibleClientSource, OpenAISource, source_for
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, Step
 from tests.support.cli.cli_runs import model
+from tests.support.providers.instrumented import FunctionLike
 from tests.support.providers.loopback import sse_response
 from tests.support.wire.wire_cases import chunk, sse
 
 Seen = list[dict[str, Any]]
-
-
-class FunctionLike:
-    """A wrapper as wrapt makes them: isinstance says that it is a function, and its attributes are those of the function.
-
-    OpenTelemetry, Traceloop, Datadog and New Relic patch methods with such wrappers.
-    """
-
-    def __init__(self, function: Any, seen: Seen, instance: Any = None) -> None:
-        self.__wrapped__ = function
-        self._seen = seen
-        self._instance = instance
-
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
-        return types.FunctionType
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__wrapped__, name)
-
-    def __get__(self, instance: Any, owner: type) -> FunctionLike:
-        return self if instance is None else FunctionLike(self.__wrapped__, self._seen, instance)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._seen.append(kwargs)
-        bound = args if self._instance is None else (self._instance, *args)
-        return self.__wrapped__(*bound, **kwargs)
 
 
 def test_the_wrapper_of_these_tests_is_what_it_should_be() -> None:
@@ -88,22 +61,6 @@ async def test_a_wrapped_create_of_the_instance_is_called() -> None:
     client.chat.completions.create = FunctionLike(client.chat.completions.create, seen)  # type: ignore[method-assign, assignment]
     assert (await run(AsyncSwarm(client), deltas=True)).text == "Hello"
     assert len(seen) == 1
-
-
-@pytest.mark.parametrize("name", ["post", "request"])
-def test_a_hook_below_create_gets_create(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """OpenInference patches `request` of the class, Logfire that of a client: through `create`, both get what they read."""
-    patched = openai.AsyncOpenAI(api_key="x")
-    setattr(patched, name, getattr(patched, name))
-    source = source_for(patched)
-    assert isinstance(source, CompatibleClientSource)
-    assert source.max_retries == 0, "a copy of the client would lose the patch"
-    client = openai.AsyncOpenAI(api_key="x")
-    assert isinstance(source_for(client), OpenAISource)
-    monkeypatch.setattr(openai.AsyncOpenAI, name, FunctionLike(getattr(openai.AsyncOpenAI, name), []), raising=True)
-    source = source_for(client)
-    assert isinstance(source, CompatibleClientSource)
-    assert source.max_retries == client.max_retries
 
 
 @pytest.mark.asyncio

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from aswarm import Agent, AsyncSwarm, CompletionError, Swarm
 from aswarm.testing import ScriptedAnswer
-from aswarm.testing._scripted_model import completion
+from tests.support.providers.loopback import data_of, whole
 
 AGENT = Agent(model="some-model")
 SECRET = "sk-SECRET"
@@ -29,7 +29,7 @@ class Provider(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["content-length"]))
         place = self.path.split("/")[1]
         if self.path == "/v1/chat/completions":
-            self.answer(200, completion(ScriptedAnswer("Hi")))
+            self.answer(200, data_of(whole(ScriptedAnswer("Hi")))[0])
         elif place in ("401", "403"):
             self.answer(int(place), {"error": {"message": "go away"}})
         elif place == "model":

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
 from aswarm.testing import ScriptedAnswer, ScriptedModel
-from aswarm.testing._scripted_model import chunks, completion
+from tests.support.providers.loopback import spoken
 
 pytestmark = pytest.mark.anyio
 
@@ -28,10 +28,8 @@ class Recorder(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(await request.aread())
         self.requests.append(request)
-        if not body.get("stream"):
-            return httpx.Response(200, json=completion(ScriptedAnswer("Hi")))
-        events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks(ScriptedAnswer("Hi"), 1))
-        return httpx.Response(200, text=events, headers={"content-type": "text/event-stream"})
+        reply = spoken(ScriptedAnswer("Hi"), body, cut=1)
+        return httpx.Response(200, content=b"".join(reply.pieces), headers={"content-type": reply.content_type})
 
     @property
     def http(self) -> Any:  # openai 3.x takes one of httpx too, but its hint says httpx2

@@ -15,11 +15,10 @@ from typing import Any
 import openai
 import pytest
 from anyio.from_thread import start_blocking_portal
-from click.testing import CliRunner
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, HTTPSource, Swarm
 from aswarm._providers.redirects import Outgoing, redirected
-from aswarm.cli._app import app
+from aswarm.cli import main
 from aswarm.testing import ScriptedAnswer
 from tests.support.providers.loopback import LoopbackServer, Reply, serve, spoken, whole
 from tests.support.providers.proxies import KEY_AND_CERTIFICATE, Proxy, proxy
@@ -175,8 +174,10 @@ def test_a_batch_on_direct_shows_a_proxy_nothing(tmp_path: Path, monkeypatch: py
     ):
         monkeypatch.setenv("https_proxy", f"http://{seen.address}")
         arguments = ["batch", "agents_behind_a_proxy:agent", "in.jsonl", "-o", "out.jsonl", "--transport", "direct"]
-        result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+        monkeypatch.setattr(sys, "argv", ["aswarm", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0
     assert [head.split()[0] for head in seen.heads] == ["CONNECT"]
     assert "sk-" not in seen.heads[0]
     assert "proxy-authorization" not in seen.heads[0].lower()

@@ -26,6 +26,7 @@ from aswarm import (
     TextDelta,
 )
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, Step, call, check_history
+from tests.support.providers.loopback import whole_response
 from tests.support.wire.response_bodies import check_body
 
 WAYS = pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
@@ -425,10 +426,8 @@ def test_a_blocking_client_in_a_source() -> None:
     model = ScriptedModel(["Hello"])
 
     def answer(request: httpx.Request) -> httpx.Response:
-        from aswarm.testing._scripted_responses import response
-
         assert request.url.path == "/v1/responses"
-        return httpx.Response(200, json=response(ScriptedAnswer("Hello")))
+        return httpx.Response(200, content=whole_response(ScriptedAnswer("Hello")).pieces[0])
 
     http: Any = httpx.Client(transport=httpx.MockTransport(answer))
     client = openai.OpenAI(api_key="x", base_url="http://a.test/v1", http_client=http)

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI
 
 from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
 from aswarm.testing import ScriptedAnswer, call, check_history
-from aswarm.testing._scripted_model import chunks, completion
+from tests.support.providers import loopback
 
 pytestmark = pytest.mark.asyncio
 URL = "https://api.respx.test/v1/chat/completions"
@@ -41,12 +41,13 @@ def client(**options: Any) -> AsyncOpenAI:
 
 
 def whole(answer: ScriptedAnswer) -> httpx.Response:
-    return httpx.Response(200, json=completion(answer))
+    return httpx.Response(200, content=b"".join(loopback.whole(answer).pieces))
 
 
-def streamed(answer: ScriptedAnswer) -> httpx.Response:
-    text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks(answer, 4)) + "data: [DONE]\n\n"
-    return httpx.Response(200, headers={"content-type": "text/event-stream"}, text=text)
+def streamed(answer: ScriptedAnswer, events: int | None = None) -> httpx.Response:
+    """Return a streamed answer, or only its first `events`."""
+    body = b"".join(loopback.sse(answer, cut=4).pieces[:events])
+    return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body)
 
 
 async def test_a_conversation(api: respx.Route) -> None:
@@ -98,8 +99,7 @@ async def test_a_transport_error(api: respx.Route, error: httpx.HTTPError) -> No
 
 async def test_a_stream_that_is_cut(api: respx.Route) -> None:
     """A stream that ends without a finish is a StreamInterrupted with the text so far."""
-    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in list(chunks(ScriptedAnswer("Hello there"), 4))[:3])
-    api.mock(return_value=httpx.Response(200, headers={"content-type": "text/event-stream"}, text=body))
+    api.mock(return_value=streamed(ScriptedAnswer("Hello there"), 3))
     stream = AsyncSwarm(client=client()).run(Agent(), "Hello", stream=True)
     with pytest.raises(StreamInterrupted) as caught:
         async for _ in stream:

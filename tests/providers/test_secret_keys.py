@@ -23,7 +23,6 @@ from aswarm import (
     Swarm,
     completion_error,
 )
-from aswarm._wire.failures import hide_header_values
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.cli.cli_runs import AGENTS, ended, model, started
 from tests.support.providers.loopback import Reply, serve, sse, whole
@@ -146,7 +145,7 @@ def test_a_header_value_in_a_group_of_errors_is_not_shown() -> None:
     """Task groups of tools and transports raise groups: their parts, and the causes of these, are found too."""
     part = ValueError(QUOTED)
     part.__cause__ = ValueError(QUOTED)
-    hide_header_values(ExceptionGroup("all failed", [OSError("?"), ExceptionGroup("one", [part])]))
+    completion_error(ExceptionGroup("all failed", [OSError("?"), ExceptionGroup("one", [part])]))
     assert SECRET not in f"{part} {part.__cause__}"
 
 
@@ -160,14 +159,14 @@ def test_a_header_value_in_a_group_of_errors_is_not_shown() -> None:
 def test_other_texts_with_a_header_value_stay(text: str) -> None:
     """Only the words of transports count: a tool may write of headers, and the model reads its text."""
     error = ValueError(text)
-    hide_header_values(error)
+    completion_error(error)
     assert str(error) == text
 
 
 def test_what_follows_a_quoted_header_value_stays() -> None:
     """The value ends at its own quotation mark, and other quoted texts follow it."""
     error = ValueError(f"{QUOTED}; it's in 'x-id'")
-    hide_header_values(error)
+    completion_error(error)
     assert SECRET not in str(error)
     assert str(error).endswith("; it's in 'x-id'")
 

@@ -61,6 +61,12 @@ def whole_response(answer: ScriptedAnswer) -> Reply:
     return Reply([json.dumps(response(answer)).encode()], content_type="application/json")
 
 
+def data_of(reply: Reply) -> list[dict[str, Any]]:
+    """Return the objects of an answer: one whole completion, or its chunks."""
+    texts = [piece.decode().removeprefix("data: ") for piece in reply.pieces]
+    return [json.loads(text) for text in texts if text.strip() != "[DONE]"]
+
+
 def spoken(answer: ScriptedAnswer, body: dict[str, Any], *, cut: int | None = None) -> Reply:
     """Return a correct answer to a request of either API, whole or streamed."""
     is_chat = "messages" in body

@@ -10,7 +10,7 @@ import anyio.lowlevel
 
 from aswarm import CompletionRequest
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, Step
-from aswarm.testing._scripted_model import chunks, completion
+from tests.support.providers.loopback import data_of, sse, whole
 
 Json = dict[str, Any]
 
@@ -48,7 +48,7 @@ class ForeignSource:
         self._harm(request.body)
         self.open_streams += 1
         try:
-            for chunk in chunks(answer, 3) if request.stream else [completion(answer)]:
+            for chunk in data_of(sse(answer, cut=3) if request.stream else whole(answer)):
                 await anyio.lowlevel.checkpoint()
                 yield chunk
         finally:
@@ -66,10 +66,10 @@ class MockClient:
     async def create(self, **body: Any) -> Any:
         answer = self._script.answer_to(body)
         self._harm(body)
-        return self._stream(answer) if body["stream"] else completion(answer)
+        return self._stream(answer) if body["stream"] else data_of(whole(answer))[0]
 
     async def _stream(self, answer: ScriptedAnswer) -> AsyncIterator[Json]:
-        for chunk in chunks(answer, 3):
+        for chunk in data_of(sse(answer, cut=3)):
             await anyio.lowlevel.checkpoint()
             yield chunk
 

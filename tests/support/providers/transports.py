@@ -9,9 +9,9 @@ import openai
 import pytest
 
 from aswarm import HTTPSource
-from aswarm._providers.apis import ApiName
 
 Transport = Literal["httpx", "aiohttp", "direct"]
+Api = Literal["auto", "chat", "responses"]
 
 # aiohttp is for asyncio only.
 EACH_TRANSPORT = [
@@ -27,7 +27,7 @@ on_each_transport = pytest.mark.parametrize(
 )
 
 
-def client_at(base_url: str, transport: Transport = "httpx", api: ApiName = "auto", **options: Any) -> Any:
+def client_at(base_url: str, transport: Transport = "httpx", api: Api = "auto", **options: Any) -> Any:
     """A real client; it is given an empty SSL context, because making a full one costs more than a whole test.
 
     `api`: for the direct source, which chooses its API itself.
