@@ -56,7 +56,10 @@ def test_a_deletion_and_a_start_never_both_win(tmp_path: Path, store: str) -> No
     A message that arrives after the deletion starts a new conversation.
     """
     place: Any = store.format(folder=tmp_path) if "://" in store else tmp_path / store
-    with service_process(place, module="shared_process") as one, service_process(place, module="shared_process") as two:
+    with (
+        service_process(place, module="tests.support.serve.shared_process") as one,
+        service_process(place, module="tests.support.serve.shared_process") as two,
+    ):
         outcomes = Counter(race(tmp_path, number, (one, two)[number % 2], one) for number in range(24))
     assert sum(outcomes.values()) == 24
 

@@ -1,6 +1,6 @@
 """Services and runs for the tests of one record, and processes that serve them.
 
-`make_app` is for `service_process(store, module="one_record")`: `store` is the path of a SQLite file for `LocalRuns`, or the
+`make_app` is for `service_process(store, module=__name__)`: `store` is the path of a SQLite file for `LocalRuns`, or the
 URL of a database for `DurableRuns`. Functions note their calls in the file of ONE_RECORD_NOTES.
 """
 
@@ -100,7 +100,7 @@ def make_app() -> Service:
 @contextmanager
 def process_on(store: Path | str) -> Iterator[ServiceProcess]:
     """Start a process that serves the runs of a store; it is killed at the end of the block."""
-    with service_process(store, module="one_record") as it:  # type: ignore[arg-type] - a URL is passed on as it is
+    with service_process(store, module=__name__) as it:  # type: ignore[arg-type] - a URL is passed on as it is
         yield it
 
 
