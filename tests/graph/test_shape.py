@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from aswarm import Agent, ConfigurationError, tool
-from aswarm.graph import AgentNode, Graph, Handoff, agent_graph
+from aswarm.graph import agent_graph
 from tests.support.graph.graphs import certain, maybe
 
 sales = Agent(name="Sales")
@@ -96,9 +94,3 @@ def test_each_uncertain_function_has_a_note() -> None:
         "makes_one of Start may hand off to an agent that does not exist yet or cannot be found; only a call shows whether it does.",
     )
     assert graph.agents[0].functions == ("from_dict", "makes_one")
-
-
-@pytest.mark.parametrize("public", [AgentNode, Graph, Handoff, agent_graph], ids=lambda public: public.__name__)
-def test_public_names_report_the_public_module(public: Any) -> None:
-    """Their `__module__` does not show in which private module they are defined."""
-    assert public.__module__ == "aswarm.graph"

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-import aswarm.repl
 from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm.repl import pretty_print_messages, process_and_print_streaming_response
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
@@ -16,12 +15,6 @@ from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 def asked(name: str, arguments: str) -> dict:
     return {"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-@pytest.mark.parametrize("name", aswarm.repl.__all__)
-def test_public_functions_report_the_public_module(name):
-    """Their `__module__` does not show in which private module they are defined."""
-    assert getattr(aswarm.repl, name).__module__ == "aswarm.repl"
 
 
 # --- pretty_print_messages --------------------------------------------------------------------------------------------
