@@ -131,7 +131,7 @@ class Slotted:
 
 
 def of_a_slotted_class(name: str):
-    return Slotted().pick(AGENTS[name])
+    return Slotted().agents and AGENTS[name]
 
 
 registry = types.SimpleNamespace(shop=Shop(), agents=AGENTS)

@@ -92,9 +92,9 @@ def test_a_run_with_tools_and_a_handoff(rich, stream):
 
 def test_an_answer_grows_on_the_screen(rich):
     """Finished blocks are printed once, and the unfinished end is shown in place, as Markdown."""
-    first, second, _, fourth, end = looks(rich, "- a\n- **b", "**\n\nNow", " what?\n\n", "The *end*.\n")
+    first, _, third, fourth, end = looks(rich, "- a\n- **b", "**\n\nNow", " what?\n\n", "The *end*.\n")
     assert first == ["", "Triage", " • a", " • **b"]
-    assert second[2:] == [" • a", " • b", "", "Now"]
+    assert third[2:] == [" • a", " • b", "", "Now what?"]
     assert fourth[2:] == end[2:] == [" • a", " • b", "", "Now what?", "", "The end."]
 
 
@@ -336,3 +336,13 @@ def test_the_echo_is_off_while_an_answer_is_shown(rich):
     rich(["Hi"], TRIAGE, model)
     assert termios.tcgetattr(rich.stdin) == before
     assert echoes == [0]
+
+
+def test_a_function_may_replace_stdin(rich, monkeypatch):
+    """An answer is shown also after a function has replaced stdin."""
+
+    def replace() -> str:
+        monkeypatch.setattr(sys, "stdin", io.StringIO())
+        return "replaced"
+
+    assert "Done." in rich(["Hi"], Agent(name="Bot", functions=[replace]), ScriptedModel([call("replace"), "Done."]))
