@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Budget, StreamInterrupted, Usage
-from aswarm._values import events
+from aswarm import Agent, AsyncSwarm, Budget, ReasoningDelta, StreamInterrupted, TextDelta, Usage
 from aswarm.testing import RawAnswer, ScriptedModel
 from tests.support.wire.wire_bodies import HELLO
 from tests.support.wire.wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, sse, text, watch, ways
@@ -102,9 +101,12 @@ async def test_row_3_usage_with_details(way: str) -> None:
         "completion_tokens": 2,
         "total_tokens": 5,
         "prompt_tokens_details": {"cached_tokens": 1},
+        "cost": 0.5,
     }
     seen = await watch(way, [RawAnswer(sse(*text("a"), *end(), {"choices": [], "usage": usage, "x_groq": {}}))])
-    assert seen.response.usage == Usage(3, 2, 5, requests=1, details={"prompt_tokens_details": {"cached_tokens": 1}})
+    assert seen.response.usage == Usage(
+        3, 2, 5, requests=1, details={"prompt_tokens_details": {"cached_tokens": 1}, "cost": 0.5}
+    )
 
 
 @pytest.mark.asyncio
@@ -136,8 +138,8 @@ async def test_reasoning_is_an_event() -> None:
     for key in ("reasoning_content", "reasoning"):
         model = ScriptedModel([RawAnswer(sse(chunk({key: "Hm"}), *text("Hello"), *end()))])
         async with AsyncSwarm(client=model.client()).stream(Agent(), "Hi") as run:
-            pieces = [event async for event in run if isinstance(event, events.ReasoningDelta | events.TextDelta)]
-        assert pieces == [events.ReasoningDelta("Hm"), events.TextDelta("Hello")]
+            pieces = [event async for event in run if isinstance(event, ReasoningDelta | TextDelta)]
+        assert pieces == [ReasoningDelta("Hm"), TextDelta("Hello")]
 
 
 # --- shapes of recorded answers ---------------------------------------------------------------------------------------

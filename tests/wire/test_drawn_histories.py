@@ -1,13 +1,20 @@
-"""Histories that no sane client would keep: whatever goes in, only a valid history comes out."""
+"""Histories of any shape: only a valid history is sent, and the cost grows with the length, not with the square."""
 
 from __future__ import annotations
 
 import copy
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aswarm import Agent, ConfigurationError
+from aswarm._run.plan import plan
+from aswarm._run.state import RunState
 from aswarm._values.messages import (
     INTERRUPTED,
     ROLES,
@@ -20,9 +27,8 @@ from aswarm._values.messages import (
     tool_message,
 )
 from aswarm.testing import check_history
-from tests.support.values.histories import Message, made_call
-
-pytestmark = pytest.mark.slow
+from tests.support.values.histories import USER, Message, answer, asking, made_call
+from tests.support.wire.plain_matching import match_by_rule
 
 ids = st.sampled_from(["", "a", "b", "call_1"])
 names = st.sampled_from(["f", "g"])
@@ -59,12 +65,14 @@ tool_messages = st.builds(
 histories = st.lists(st.one_of(plain_messages, assistant_messages, tool_messages), max_size=10)
 
 
+@pytest.mark.slow
 @given(histories)
 def test_whatever_goes_in_a_valid_history_goes_out(messages: list[Message]) -> None:
     """Every call on the wire is answered exactly once and in call order, and no tool message is without its call."""
     check_history(to_wire(messages))
 
 
+@pytest.mark.slow
 @given(histories)
 def test_the_wire_form_of_a_wire_form_is_itself(messages: list[Message]) -> None:
     """What may be sent is not changed by being cleaned again."""
@@ -72,6 +80,7 @@ def test_the_wire_form_of_a_wire_form_is_itself(messages: list[Message]) -> None
     assert to_wire(sent) == sent
 
 
+@pytest.mark.slow
 @given(histories, st.sampled_from([None, ""]))
 def test_neither_our_keys_nor_nulls_are_sent(messages: list[Message], empty: str | None) -> None:
     """Only the content of an assistant message with calls may be null; no key of ours, no empty list of calls."""
@@ -82,6 +91,7 @@ def test_neither_our_keys_nor_nulls_are_sent(messages: list[Message], empty: str
         assert message.get("tool_calls") != []
 
 
+@pytest.mark.slow
 @given(histories)
 def test_the_input_is_never_changed(messages: list[Message]) -> None:
     """Cleaning, normalizing and looking for open calls leave what they were given as it was."""
@@ -93,6 +103,7 @@ def test_the_input_is_never_changed(messages: list[Message]) -> None:
     assert messages == before
 
 
+@pytest.mark.slow
 @given(histories)
 def test_what_people_said_is_all_sent_in_order(messages: list[Message]) -> None:
     """System, developer, user and function messages all reach the wire, in their order, with their content."""
@@ -101,6 +112,7 @@ def test_what_people_said_is_all_sent_in_order(messages: list[Message]) -> None:
     assert [(m["role"], m["content"]) for m in others] == [(m["role"], m.get("content")) for m in sent]
 
 
+@pytest.mark.slow
 @given(histories)
 def test_every_call_is_sent_once(messages: list[Message]) -> None:
     """The calls on the wire are the calls of the history, in order: none is lost, none is doubled."""
@@ -109,6 +121,7 @@ def test_every_call_is_sent_once(messages: list[Message]) -> None:
     assert sent == asked
 
 
+@pytest.mark.slow
 @given(histories)
 def test_the_open_calls_are_those_that_answering_would_close(messages: list[Message]) -> None:
     """Once every open call has its answer at the end, nothing is open, and the history is sent without an interruption
@@ -120,6 +133,7 @@ def test_the_open_calls_are_those_that_answering_would_close(messages: list[Mess
     assert INTERRUPTED not in contents_sent
 
 
+@pytest.mark.slow
 @given(histories)
 def test_blocks_lose_nothing(messages: list[Message]) -> None:
     """The blocks, one after another, are the history."""
@@ -127,6 +141,7 @@ def test_blocks_lose_nothing(messages: list[Message]) -> None:
     assert again == messages
 
 
+@pytest.mark.slow
 @given(st.lists(calls, max_size=5), st.lists(tool_messages, max_size=5))
 def test_pairing_uses_each_answer_once_and_only_for_its_own_id(made: list[Message], answers: list[Message]) -> None:
     """Each call gets at most one tool message, of its own id, that no other call gets; as many as there can be."""
@@ -142,6 +157,7 @@ def test_pairing_uses_each_answer_once_and_only_for_its_own_id(made: list[Messag
         assert sum(found["tool_call_id"] == call_id for found in used) == min(asked, given_back)
 
 
+@pytest.mark.slow
 @given(st.lists(calls, max_size=5).flatmap(lambda made: st.tuples(st.just(made), st.permutations(made))))
 def test_answers_that_carry_names_find_their_calls_in_any_order(drawn: tuple[list[Message], list[Message]]) -> None:
     """A complete set of our own tool messages is paired with the right names, however it is ordered."""
@@ -150,3 +166,158 @@ def test_answers_that_carry_names_find_their_calls_in_any_order(drawn: tuple[lis
     assert [found and found["tool_name"] for found in match_answers(made, answers)] == [
         call_name(call) for call in made
     ]
+
+
+# --- what is matched --------------------------------------------------------------------------------------------------
+
+few_ids = st.sampled_from(["", "a", "b"])
+few_names = st.sampled_from(["f", "g", ""])
+few_calls = st.builds(made_call, few_ids, few_names)
+# A browser may send any name.
+tool_names = st.sampled_from([None, "f", "g", "", "other", 7, True, [], {"f": 1}])
+answers = st.builds(
+    lambda call_id, extra: answer(call_id, **extra),
+    few_ids,
+    st.fixed_dictionaries({}, optional={"tool_name": tool_names}),
+)
+
+
+@given(st.lists(few_calls, max_size=8), st.lists(answers, max_size=8))
+def test_matching_follows_the_rule(made: list[Message], told: list[Message]) -> None:
+    """The same answers go to the same calls as by the plain rule in three passes."""
+    assert list(map(id, match_answers(made, told))) == list(map(id, match_by_rule(made, told)))
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+class CountedText(str):
+    """A text that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedText.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def steps_of(work: Callable[[], object]) -> int:
+    """The operations of Python code that the work takes, and the comparisons of its ids."""
+    steps = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal steps
+        steps += 1
+        frame.f_trace_opcodes = True
+        return trace
+
+    CountedText.compared = 0
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(previous)
+    return steps + CountedText.compared
+
+
+def text(value: object) -> CountedText:
+    return CountedText(value)
+
+
+def many_calls(size: int) -> list[Message]:
+    return [made_call(text(n), "look") for n in range(size)]
+
+
+# All of them as one assistant message with many calls, and what follows it.
+SHAPES: dict[str, Callable[[int], list[Message]]] = {
+    "answers of other calls": lambda size: [
+        asking(*many_calls(size)),
+        *(answer(text(-n)) for n in range(1, size)),
+        USER,
+    ],
+    "answers in another order": lambda size: [
+        asking(*many_calls(size)),
+        *(answer(text(n)) for n in reversed(range(size))),
+        USER,
+    ],
+    "one id": lambda size: [
+        asking(*(made_call(text("x"), f"f{n}") for n in range(size))),
+        *(answer(text("x"), tool_name=f"f{n}") for n in reversed(range(size))),
+        USER,
+    ],
+    "one id, other names": lambda size: [
+        asking(*(made_call(text("x"), f"f{n}") for n in range(size))),
+        *(answer(text("x"), tool_name=f"g{n}") for n in range(size)),
+        USER,
+    ],
+    "one id, no names": lambda size: [
+        asking(*(made_call(text("x")) for _ in range(size))),
+        *(answer(text("x")) for _ in range(size)),
+        USER,
+    ],
+    "tool messages without calls": lambda size: [USER, *(answer(text(n)) for n in range(size)), USER],
+    "open at the end": lambda size: [USER, asking(*many_calls(size))],
+    "half of them open": lambda size: [
+        USER,
+        asking(*many_calls(size)),
+        *(answer(text(n), tool_name="look") for n in reversed(range(size // 2))),
+    ],
+    "many messages": lambda size: [
+        message for n in range(size) for message in (USER, asking(made_call(text("x"))), answer(text("x")))
+    ],
+}
+
+
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def begin_and_leave(history: list[Message]) -> None:
+    """Begin a run with this history, and leave it at once."""
+    state = RunState(Agent(functions=[look]), history, None, resume=True)
+    plan(state.turn.calls)
+    _ = state.response
+    if state.turn.calls:  # one has ended, and one has begun
+        state.turn.calls[-1].start()
+    _ = state.response
+
+
+USES: dict[str, Callable[[list[Message]], object]] = {
+    "normalize": normalize,
+    "open_calls": open_calls,
+    "to_wire": to_wire,
+    "a run": begin_and_leave,
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_twice_the_history_is_twice_the_work(
+    shape: Callable[[int], list[Message]], use: Callable[[list[Message]], object]
+) -> None:
+    """Operations are counted and not timed: four times the messages take at most five times as many."""
+    small, large = shape(50), shape(200)
+    use(small)  # what is made once
+    assert steps_of(lambda: use(large)) <= 5 * steps_of(lambda: use(small))
+
+
+def test_the_refusal_of_open_calls_stays_short() -> None:
+    """A thousand open calls with huge ids: the error names the first ones, shortened, and says how many there are."""
+    history = [USER, asking(*(made_call(f"{n}" * 1000, "look") for n in range(1000)))]
+    with pytest.raises(ConfigurationError, match="and 995 more") as caught:
+        RunState(Agent(functions=[look]), history, None)
+    assert len(str(caught.value)) < 700
+
+
+def test_what_is_nested_too_deeply_is_named_all_the_same() -> None:
+    """A value whose repr fails is a mistake of the caller like any other, not a RecursionError."""
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ConfigurationError, match=r"messages\[0\] has the content part <list>"):
+        normalize([{"role": "user", "content": [deep]}])

@@ -1,4 +1,4 @@
-"""Why a completion failed: what kind of failure it is, whether it may pass, and how long the provider asks to wait."""
+"""Failures of a completion: their kind, whether they may pass, the wait before a retry, and the provider's text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
 from aswarm._wire.accumulator import provider_error
+from aswarm._wire.backoff import ATTEMPT_BACKOFF, SDK_BACKOFF, Backoff
 from aswarm._wire.failures import (
     FailureKind,
     classify,
     headers_of,
     is_retryable_status,
     may_pass,
+    provider_text,
     requested_wait,
     retry_after,
     should_retry,
@@ -219,3 +221,34 @@ async def test_an_empty_account_is_not_worth_another_attempt() -> None:
 async def test_the_advice_of_the_server_decides(status: int, said: str) -> None:
     """As in the openai SDK, `x-should-retry` outweighs the status."""
     assert (await _error(Failure(status, headers={"x-should-retry": said}))).retryable is (said == "true")
+
+
+FAILURES = (1, 2, 3, 4, 7, 8, 5000)
+
+
+@pytest.mark.parametrize(
+    ("backoff", "longest"),
+    [
+        (SDK_BACKOFF, [0.5, 1, 2, 4, 8, 8, 8]),
+        (ATTEMPT_BACKOFF, [1, 2, 4, 8, 60, 60, 60]),
+    ],
+)
+def test_a_wait_doubles_with_each_failure_up_to_the_longest(backoff: Backoff, longest: list[float]) -> None:
+    """The openai SDK's numbers, and those of attempts."""
+    assert [backoff.seconds(failures, 0.0) for failures in FAILURES] == longest
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1))
+def test_chance_takes_away_at_most_the_share_of_the_jitter(failures: int, chance: float) -> None:
+    """Half of a wait for attempts, a quarter for the SDK's."""
+    for backoff, share in ((ATTEMPT_BACKOFF, 0.5), (SDK_BACKOFF, 0.25)):
+        longest = backoff.seconds(failures, 0.0)
+        assert longest * (1 - share) <= backoff.seconds(failures, chance) <= longest
+
+
+@pytest.mark.parametrize(
+    "body", [None, "", {}, [], {"error": None}, {"error": {}}, {"code": 1}, 0, {"metadata": {"raw": ""}}]
+)
+def test_a_body_that_says_nothing(body: object) -> None:
+    """There is no text then."""
+    assert provider_text(body) == ""

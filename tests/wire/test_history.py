@@ -1,39 +1,28 @@
-"""What of a history is sent: which answer belongs to which call, and what is stripped or kept."""
+"""The history that is sent, and the ids of its calls."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm._values.messages import (
-    INTERRUPTED,
     call_name,
     match_answers,
+    normalize,
     open_calls,
     to_wire,
 )
+from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, check_history
 from tests.support.values.histories import USER, Message, answer, asking, made_call
+from tests.support.wire.accumulated import message_of
 
 # --- pairing, case by case --------------------------------------------------------------------------------------------
-
-
-def test_equal_ids_are_told_apart_by_name() -> None:
-    """Of two calls with one id, each gets the tool message that carries its name, whatever the order."""
-    first, second = answer("x", "of g", tool_name="g"), answer("x", "of f", tool_name="f")
-    assert match_answers([made_call("x", "f"), made_call("x", "g")], [first, second]) == [second, first]
-
-
-def test_equal_ids_without_names_are_told_apart_by_order() -> None:
-    """Where tool messages carry no name, the first answers the first call."""
-    first, second = answer("x", "1"), answer("x", "2")
-    assert match_answers([made_call("x"), made_call("x", "g")], [first, second]) == [first, second]
-
-
-def test_a_call_does_not_take_the_answer_of_its_namesake() -> None:
-    """The only answer belongs to the call whose name it carries; the other call with that id is still open."""
-    only = answer("x", tool_name="g")
-    assert match_answers([made_call("x", "f"), made_call("x", "g")], [only]) == [None, only]
 
 
 def test_resuming_runs_the_call_that_is_open_and_not_its_namesake() -> None:
@@ -42,48 +31,19 @@ def test_resuming_runs_the_call_that_is_open_and_not_its_namesake() -> None:
     assert [call_name(call) for call in open_calls(history)] == ["look"]
 
 
-def test_a_named_answer_is_kept_for_its_call_when_another_is_nameless() -> None:
-    """A nameless answer goes to the call that no named answer fits."""
-    nameless, named = answer("x", "of g"), answer("x", "of f", tool_name="f")
-    assert match_answers([made_call("x", "f"), made_call("x", "g")], [nameless, named]) == [named, nameless]
-
-
 def test_one_dict_given_twice_answers_two_calls() -> None:
     """A tool message that stands in the history twice, as one object, answers two calls of its id."""
     same = answer("x")
     assert match_answers([made_call("x"), made_call("x")], [same, same]) == [same, same]
 
 
-def test_an_answer_under_another_name_still_answers() -> None:
-    """The id is what the API looks at: a tool message of a renamed function answers its call."""
-    renamed = answer("x", tool_name="old_name")
-    assert match_answers([made_call("x", "new_name")], [renamed]) == [renamed]
-
-
 # --- the wire ---------------------------------------------------------------------------------------------------------
-
-
-def test_our_keys_and_nulls_are_stripped_and_the_providers_are_echoed() -> None:
-    """`sender` and nulls go; reasoning and signatures, which DeepSeek and Gemini want back, stay."""
-    signed = made_call(extra_content={"google": {"thought_signature": "s"}})
-    message = asking(signed, sender="A", refusal=None, reasoning_content="Hm.")
-    sent = to_wire([USER, message, answer(tool_name="f")])
-    assert sent == [
-        USER,
-        {"role": "assistant", "content": None, "tool_calls": [signed], "reasoning_content": "Hm."},
-        {"role": "tool", "tool_call_id": "c1", "content": "done"},
-    ]
 
 
 def test_null_fields_of_a_call_are_stripped_too() -> None:
     """`index: null`, as Gemini-compatible servers send it, is not sent back to a server that knows no such thing."""
     sent = to_wire([asking(made_call(index=None)), answer()])
     assert sent[0]["tool_calls"] == [made_call()]
-
-
-def test_text_beside_calls_is_kept() -> None:
-    """An assistant message that says something and calls something sends both."""
-    assert to_wire([{**asking(made_call()), "content": "Let me look."}, answer()])[0]["content"] == "Let me look."
 
 
 @pytest.mark.parametrize("content", [None, "", []])
@@ -95,18 +55,24 @@ def test_calls_without_text_have_the_content_that_the_server_wants(content: Any,
     assert sent[0]["content"] == empty
 
 
-@pytest.mark.parametrize("arguments", ["", None, "  ", "\n"])
-def test_empty_arguments_are_replayed_as_an_empty_object(arguments: str | None) -> None:
-    """What is treated as `{}` when it is called is replayed as "{}": servers parse what is replayed."""
-    sent = to_wire([asking(made_call(arguments=arguments)), answer()])
-    assert sent[0]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
-
-
 @pytest.mark.parametrize(
     "arguments",
-    ['{"city": "Par', '{"x": NaN}', '{"x": [-Infinity]}', "[]", "null", "5", '{"a": 1} and more', "[" * 5000],
+    [
+        "",
+        None,
+        "  ",
+        "\n",
+        '{"city": "Par',
+        '{"x": NaN}',
+        '{"x": [-Infinity]}',
+        "[]",
+        "null",
+        "5",
+        '{"a": 1} and more',
+        "[" * 5000,
+    ],
 )
-def test_arguments_that_are_no_json_object_are_sent_as_an_empty_one(arguments: str) -> None:
+def test_arguments_that_are_no_json_object_are_sent_as_an_empty_one(arguments: str | None) -> None:
     """vLLM, Ollama and llama.cpp refuse the whole history otherwise; the record keeps what came."""
     history = [asking(made_call(arguments=arguments)), answer()]
     sent = to_wire(history)
@@ -120,37 +86,11 @@ def test_arguments_that_are_there_are_replayed_as_they_were() -> None:
     assert sent[0]["tool_calls"][0]["function"]["arguments"] == '{"x" : 1}\n'
 
 
-def test_a_call_of_another_type_is_sent_as_it_came() -> None:
-    """A custom call has no function to fill in."""
-    custom = {"id": "c1", "type": "custom", "custom": {"name": "grammar", "input": "x"}}
-    assert to_wire([asking(custom), answer()])[0]["tool_calls"] == [custom]
-
-
-@pytest.mark.parametrize("calls_of_message", [None, []])
-def test_an_assistant_message_with_neither_text_nor_calls_is_not_sent(calls_of_message: list[Message] | None) -> None:
-    """Mistral refuses it (OpenHands#8685)."""
-    nothing = {"role": "assistant", "content": "", "tool_calls": calls_of_message, "sender": "A"}
-    assert to_wire([USER, nothing]) == [USER]
-
-
 @pytest.mark.parametrize("said", [{"refusal": "No."}, {"audio": {"id": "a"}}, {"function_call": {"name": "f"}}])
 def test_an_assistant_message_with_other_substance_is_sent(said: Message) -> None:
     """A refusal, audio, or a deprecated function call is something."""
     message = {"role": "assistant", "content": None, **said}
     assert to_wire([message]) == [{"role": "assistant", **said}]
-
-
-def test_an_empty_list_of_calls_is_not_replayed() -> None:
-    """OpenAI refuses `tool_calls: []` (openai-node#1341)."""
-    assert to_wire([{"role": "assistant", "content": "Hi", "tool_calls": []}]) == [
-        {"role": "assistant", "content": "Hi"}
-    ]
-
-
-def test_an_open_call_before_other_messages_is_answered_as_interrupted() -> None:
-    """An invalid history is never sent: the answer says that the call was not run."""
-    sent = to_wire([asking(made_call("a"), made_call("b")), answer("b"), USER])
-    assert sent[1:3] == [answer("a", INTERRUPTED), answer("b")]
 
 
 def test_a_tool_message_whose_call_was_trimmed_away_is_not_sent() -> None:
@@ -166,6 +106,116 @@ def test_an_answer_is_found_only_directly_after_its_call() -> None:
     assert [m["content"] for m in sent if m["role"] == "tool"] == ["one", "two"]
 
 
-def test_an_empty_history_sends_nothing() -> None:
-    """No messages in, no messages out."""
-    assert to_wire([]) == []
+# What odd servers send, and the text that is recorded.
+IDS = [(7, "7"), (0, "0"), (1.5, "1.5"), (True, "True"), ({"n": 1}, "{'n': 1}"), (["a"], "['a']")]
+
+
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def whole(call_id: object) -> dict[str, Any]:
+    """A whole completion with one call of this id."""
+    message = {"role": "assistant", "content": None, "tool_calls": [made_call("", "look") | {"id": call_id}]}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+
+
+def streamed(call_id: object) -> list[dict[str, Any]]:
+    """The same in chunks; the id is repeated with each fragment."""
+    head = {"index": 0, "id": call_id, "type": "function", "function": {"name": "look", "arguments": ""}}
+    rest = {"index": 0, "id": call_id, "function": {"arguments": "{}"}}
+    return [
+        {"choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": [head]}}]},
+        {"choices": [{"index": 0, "delta": {"tool_calls": [rest]}}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
+    ]
+
+
+def as_objects(value: Any) -> Any:
+    """Attribute objects all the way down; the id stays what it is."""
+    if isinstance(value, Mapping):
+        fields = {key: item if key == "id" else as_objects(item) for key, item in value.items()}
+        return SimpleNamespace(**fields)
+    return [as_objects(item) for item in value] if isinstance(value, list) else value
+
+
+async def chunks(items: Iterable[Any]) -> Any:
+    for item in items:
+        yield item
+
+
+def ids_of(messages: list[Message]) -> tuple[object, object]:
+    """The ids of the call and of its answer."""
+    return messages[0]["tool_calls"][0]["id"], messages[1]["tool_call_id"]
+
+
+async def check(client: Any, text: str, *, deltas: bool) -> None:
+    """A run with a call of an odd id leaves a history that aswarm and the API accept."""
+    swarm, agent = AsyncSwarm(client), Agent(functions=[look])
+    async with swarm.stream(agent, "Hi", deltas=deltas) as run:
+        events = [event async for event in run]
+    response = run.response
+    assert ids_of(response.messages) == (text, text)
+    assert all(isinstance(getattr(event, "id", ""), str | None) for event in events)
+    check_history(response.messages)
+    again = await swarm.run(agent, [USER, *response.messages, USER])
+    assert again.text == "Done"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("deltas", [True, False])
+@pytest.mark.parametrize(("call_id", "text"), IDS)
+async def test_dicts_of_a_server(call_id: object, text: str, deltas: bool) -> None:
+    """Over HTTP, whole and in chunks, an id that is no string becomes its text, in the call and in its answer."""
+    pieces = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in streamed(call_id)]
+    first = RawAnswer(pieces) if deltas else RawAnswer([json.dumps(whole(call_id)).encode()], "application/json")
+    await check(ScriptedModel([first, ScriptedAnswer("Done"), ScriptedAnswer("Done")]).client(), text, deltas=deltas)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("deltas", [True, False])
+@pytest.mark.parametrize(("call_id", "text"), IDS)
+async def test_objects_of_a_client(call_id: object, text: str, deltas: bool) -> None:
+    """The same for the attribute objects of a client of another kind."""
+    done = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Done"}, "finish_reason": "stop"}]}
+    client = AsyncMock()
+    first = chunks(map(as_objects, streamed(call_id))) if deltas else as_objects(whole(call_id))
+    client.chat.completions.create.side_effect = [first, done, done]
+    await check(client, text, deltas=deltas)
+
+
+def test_equal_ids_of_two_types_are_one_call() -> None:
+    """A server that sends the number first and its text later continues the same call."""
+    (made,) = message_of(
+        {"tool_calls": [{"id": 7, "function": {"name": "look", "arguments": '{"a"'}}]},
+        {"tool_calls": [{"id": "7", "function": {"arguments": ": 1}"}}]},
+    )["tool_calls"]
+    assert (made["id"], made["function"]["arguments"]) == ("7", '{"a": 1}')
+
+
+@pytest.mark.parametrize(("call_id", "text"), [(7, "7"), (0, "0"), (1.5, "1.5"), (True, "True")])
+def test_a_history_with_numbers_for_ids_is_accepted(call_id: Any, text: str) -> None:
+    """A history that other code stored may have numbers: they are taken as their text on both sides."""
+    history = [USER, asking(made_call(call_id, "look")), answer(call_id)]
+    normal = normalize(history)
+    assert ids_of(normal[1:]) == (text, text)
+    assert history[2]["tool_call_id"] == call_id
+    assert open_calls(normal) == []
+    check_history(to_wire(normal))
+    check_history(history)
+
+
+def test_a_number_and_its_text_belong_together() -> None:
+    """A call with the id 7 is answered by a tool message for "7"."""
+    normal = normalize([USER, asking(made_call(7, "look")), answer("7")])  # type: ignore[arg-type]
+    assert open_calls(normal) == []
+
+
+@pytest.mark.parametrize("call_id", [None, {"n": 1}, [7], b"7"])
+def test_other_ids_in_a_history_are_refused(call_id: Any) -> None:
+    """What is neither text nor a number names no call."""
+    with pytest.raises(ConfigurationError, match="with an id"):
+        normalize([USER, asking(made_call(call_id, "look"))])
+    with pytest.raises(ConfigurationError, match="without a tool_call_id"):
+        normalize([USER, answer(call_id)])

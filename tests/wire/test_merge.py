@@ -1,4 +1,4 @@
-"""Text and keys of a completion: what is joined, merged, replaced, and shown."""
+"""Text and keys of a completion are joined, merged or replaced, and any cut of a message gives the same message."""
 
 from __future__ import annotations
 
@@ -14,36 +14,14 @@ from aswarm import CompletionError
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.merge import join_pieces, merge_parts
 from tests.support.wire.accumulated import Json, accumulate, deltas_of, message_of, whole
+from tests.support.wire.drawn_messages import expected_message, interleaved, merged_by_index, messages, pieces_of
 from tests.support.wire.wire_cases import chunk, fragment
-
-
-def test_text_is_joined() -> None:
-    """Content pieces become one text, and empty or null ones add nothing."""
-    assert message_of({"content": "Hel"}, {"content": None}, {"content": ""}, {"content": "lo"})["content"] == "Hello"
-
-
-def test_a_message_has_four_own_keys_at_most() -> None:
-    """A plain answer is role, content and tool_calls, and nothing else."""
-    assert message_of({"content": "Hi"}) == {"role": "assistant", "content": "Hi", "tool_calls": None}
 
 
 def test_an_empty_answer_with_a_finish_is_empty_text() -> None:
     """A finish with no content at all is an answer with empty text, for the provider said that it is whole."""
     completion = accumulate([chunk({}, "stop")])
     assert (completion.message["content"], completion.finish_reason) == ("", "stop")
-
-
-@pytest.mark.parametrize("delta", [{"tool_calls": [fragment("f", "{}", id="c")]}, {"refusal": "No."}])
-def test_no_text_beside_calls_or_a_refusal_is_null(delta: Json) -> None:
-    """As OpenAI has it, the content of a message with calls or a refusal and no text is None."""
-    assert message_of({"content": ""}, delta)["content"] is None
-
-
-def test_the_role_is_shown_once() -> None:
-    """The role is "assistant", on the first delta only, whether the server sends it never, once, or always."""
-    for role in ({}, {"role": None}, {"role": "assistant"}):
-        shown = deltas_of({**role, "content": "a"}, {**role, "content": "b"})
-        assert [delta and delta["role"] for delta in shown] == ["assistant", None]
 
 
 def test_a_delta_has_the_three_keys_always() -> None:
@@ -67,20 +45,6 @@ def test_a_chunk_without_a_delta_shows_nothing(nothing: Json) -> None:
     assert accumulator.feed({"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}]}) is not None
     assert accumulator.feed(nothing) is None
     assert accumulator.finish().message["content"] == "Hi"
-
-
-def test_only_the_first_choice_counts() -> None:
-    """A second choice (n=2) is not mixed into the first."""
-    second = {"choices": [{"index": 1, "delta": {"content": "other"}, "finish_reason": "stop"}]}
-    assert accumulate([chunk({"content": "one"}), second, chunk({}, "length")]).message["content"] == "one"
-
-
-def test_unknown_strings_are_joined_and_shown() -> None:
-    """Reasoning, refusals and keys that nobody listed are merged and passed on in the deltas."""
-    shown = deltas_of({"reasoning_content": "Hm", "vendor": "x"}, {"reasoning_content": "m.", "vendor": "y"})
-    assert [delta and delta["reasoning_content"] for delta in shown] == ["Hm", "m."]
-    message = message_of({"reasoning_content": "Hm", "vendor": "x"}, {"reasoning_content": "m.", "vendor": "y"})
-    assert (message["reasoning_content"], message["vendor"]) == ("Hmm.", "xy")
 
 
 def test_reasoning_details_with_an_index_are_merged() -> None:
@@ -163,16 +127,6 @@ def test_text_around_parts_is_one_part_however_it_was_cut(pieces: list[str]) -> 
     assert message_of({"content": [thinking]}, *texts)["content"] == [thinking, said]
     assert message_of(*texts, {"content": [thinking]})["content"] == [said, thinking]
     assert message_of(*texts, {"content": [thinking]}, *texts)["content"] == [said, thinking, said]
-
-
-def test_the_deprecated_function_call_beside_calls_is_dropped() -> None:
-    """llama-cpp-python sends the first call twice, once as `function_call`: it is one call."""
-    message = message_of(
-        {"function_call": {"name": "f", "arguments": "{"}, "tool_calls": [fragment("f", "{", index=0, id="c")]},
-        {"function_call": {"name": "f", "arguments": "}"}, "tool_calls": [fragment("f", "}", index=0, id="c")]},
-    )
-    assert "function_call" not in message
-    assert message["tool_calls"] == [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
 
 
 def test_a_function_call_alone_is_kept_as_the_provider_sent_it() -> None:
@@ -281,3 +235,141 @@ def test_a_content_of_nothing_but_text_is_a_string() -> None:
     reference = {"type": "reference", "reference_ids": [1]}
     parts = message_of(*text, {"content": [reference]})["content"]
     assert parts == [{"type": "text", "text": "Hello"}, reference]
+
+
+@st.composite
+def name_pieces(draw: st.DrawFn, name: str) -> list[str]:
+    """The name in any cut in which no piece equals what stands before it: that would be a repeat."""
+    pieces = draw(pieces_of(name))
+    so_far = ""
+    for piece in pieces:
+        if piece == so_far:
+            return [name]
+        so_far += piece
+    return pieces
+
+
+@st.composite
+def fragments_of(draw: st.DrawFn, made: Json) -> list[Json]:
+    """One call in fragments: ids, types and names once or each time, names in pieces, arguments cut anywhere."""
+    name, arguments = made["function"]["name"], made["function"]["arguments"]
+    parts = [fragment(piece, draw(st.sampled_from([None, ""]))) for piece in draw(name_pieces(name))]
+    always_named = len(parts) == 1 and draw(st.booleans())
+    parts += [fragment(name if always_named else None, piece) for piece in draw(pieces_of(arguments))]
+    repeated = draw(st.booleans())
+    empty_id: Json = draw(st.sampled_from([{}, {"id": ""}, {"id": None}]))
+    for number, part in enumerate(parts):
+        if "id" in made:
+            part.update({"id": made["id"]} if number == 0 or repeated else empty_id)
+        if number == 0 or repeated:
+            part["type"] = "function"
+    if "extra_content" in made:
+        draw(st.sampled_from(parts))["extra_content"] = made["extra_content"]
+    return parts
+
+
+_noise: st.SearchStrategy[Json] = st.sampled_from(
+    [
+        {"choices": []},
+        {"choices": None},
+        {"choices": [], "prompt_filter_results": [{"index": 0}]},
+        chunk(None),
+        chunk({}),
+        chunk({"content": ""}),
+        chunk({"role": "assistant", "content": None, "tool_calls": None}),
+        chunk({"tool_calls": []}),
+        {"choices": [{"index": 0, "finish_reason": None}]},
+        {"choices": [{"index": 1, "delta": {"content": "another choice"}}]},
+    ]
+)
+
+
+@st.composite
+def cut(draw: st.DrawFn, message: Json) -> list[Json]:
+    """The message as the chunks of some server."""
+    deltas: list[Json] = []
+    for key in draw(st.permutations([key for key in message if key not in ("role", "tool_calls")])):
+        deltas += [{key: piece} for piece in draw(pieces_of(message[key] or ""))]
+    rows = [draw(fragments_of(made)) for made in message.get("tool_calls", ())]
+    for index, row in enumerate(rows):
+        for part in row:
+            part["index"] = index
+    deltas += [{"tool_calls": [part]} for part in draw(interleaved(rows))]
+    role = draw(st.sampled_from(["missing", "first", "every", "null"]))
+    for number, delta in enumerate(deltas):
+        if role == "every" or (role == "first" and number == 0):
+            delta["role"] = "assistant"
+        elif role == "null":
+            delta["role"] = None
+    chunks = [chunk(delta) for delta in deltas]
+    chunks.append(chunk({}, "tool_calls" if rows else "stop"))
+    if draw(st.booleans()):
+        for number, item in enumerate(chunks):
+            item["usage"] = {"prompt_tokens": 7, "completion_tokens": number, "total_tokens": 7 + number}
+    for place, item in draw(st.lists(st.tuples(st.integers(0, len(chunks)), _noise), max_size=4)):
+        chunks.insert(place, item)
+    return chunks
+
+
+def without_made_ids(accumulated: Json, message: Json) -> Json:
+    """The accumulated message with None in place of the ids that had to be made."""
+    calls = accumulated["tool_calls"] or []
+    sent = message.get("tool_calls", [])
+    assert len(calls) == len(sent)
+    assert len({made["id"] for made in calls}) == len(calls)
+    shown = [made if "id" in given_call else {**made, "id": None} for made, given_call in zip(calls, sent, strict=True)]
+    return {**accumulated, "tool_calls": shown or None}
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_any_cut_gives_the_same_message(data: st.DataObject) -> None:
+    """However a completion is cut into chunks, the accumulated message is the one that was meant."""
+    message = data.draw(messages())
+    completion = accumulate(data.draw(cut(message)))
+    assert without_made_ids(completion.message, message) == expected_message(message)
+
+
+@pytest.mark.slow
+@given(messages())
+def test_a_whole_completion_gives_the_same_as_its_chunks(message: Json) -> None:
+    """A whole completion gives the message that any of its cuts would give."""
+    completion = accumulate([whole(message, "tool_calls")])
+    assert without_made_ids(completion.message, message) == expected_message(message)
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_sequential_calls_need_no_index(data: st.DataObject) -> None:
+    """Calls one after another, each with an id, need no index, and may all have the index 0."""
+    message = data.draw(messages().filter(lambda made: all("id" in item for item in made.get("tool_calls", ()))))
+    same: Json = data.draw(st.sampled_from([{}, {"index": None}, {"index": 0}]))
+    parts = [{**part, **same} for made in message.get("tool_calls", ()) for part in data.draw(fragments_of(made))]
+    completion = accumulate(
+        [chunk({"content": message["content"]}), *(chunk({"tool_calls": [part]}) for part in parts), chunk({}, "stop")]
+    )
+    assert completion.message["tool_calls"] == expected_message(message)["tool_calls"]
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_what_is_shown_adds_up_to_the_message(data: st.DataObject) -> None:
+    """Whoever concatenates the deltas by index gets the message; ids that were made are the only thing not shown."""
+    message = data.draw(messages())
+    accumulator = Accumulator()
+    shown = [delta for item in data.draw(cut(message)) if (delta := accumulator.feed(item)) is not None]
+    merged = merged_by_index(shown)
+    for key in message.keys() - {"tool_calls", "role"}:
+        assert merged.get(key, "") == (message[key] or "")
+    assert merged.get("role", "assistant") == "assistant"
+    assert list(merged["calls"]) == list(range(len(merged["calls"])))
+    extras = ("extra_content",)
+    assert list(merged["calls"].values()) == [
+        {
+            "id": made.get("id", ""),
+            "type": "function",
+            **made["function"],
+            **{key: made[key] for key in extras if key in made},
+        }
+        for made in message.get("tool_calls", ())
+    ]

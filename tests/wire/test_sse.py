@@ -254,13 +254,3 @@ def test_other_faults_beside_a_character_that_was_cut_are_errors(fault: bytes) -
     """Only the half of the character is repaired."""
     with pytest.raises(StreamInterrupted, match="not JSON"):
         feed_all(b"data: " + fault + b"\n\n")
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_many_small_pieces_cost_no_square() -> None:
-    """A large event in small pieces is decoded in little time."""
-    body = b'data: {"text": "' + b"x" * 400_000 + b'"}\n\n'
-    objects, fault = decode(body[start : start + 100] for start in range(0, len(body), 100))
-    assert fault is None
-    assert len(objects[0]["text"]) == 400_000

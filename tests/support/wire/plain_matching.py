@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from aswarm._values.messages import call_name
 from tests.support.values.histories import Message
 
 Fits = Callable[[Message, str], bool]
@@ -28,6 +27,6 @@ def match_by_rule(calls: Sequence[Message], answers: Sequence[Message]) -> list[
 
 def _take(call: Message, left: list[Message], fits: Fits) -> Message | None:
     for position, answer in enumerate(left):
-        if answer["tool_call_id"] == call["id"] and fits(answer, call_name(call)):
+        if answer["tool_call_id"] == call["id"] and fits(answer, call["function"]["name"]):
             return left.pop(position)
     return None

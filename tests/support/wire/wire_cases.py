@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, Response
-from aswarm._values import events
+from aswarm import Agent, AsyncSwarm, CompletionError, Response, TextDelta
 from aswarm.testing import ScriptedModel, Step, check_history
 
 Json = dict[str, Any]
@@ -107,7 +106,7 @@ async def watch(
         elif way == "stream()":
             async with swarm.stream(agent, messages) as run:
                 async for event in run:
-                    seen.shown += [{"content": event.text}] if isinstance(event, events.TextDelta) else []
+                    seen.shown += [{"content": event.text}] if isinstance(event, TextDelta) else []
             seen.response = run.response
         else:
             async for item in swarm.run(agent, messages, stream=True):
