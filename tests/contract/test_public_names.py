@@ -53,32 +53,6 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
         assert all(doc != base.__doc__ for base in value.__mro__[1:])
 
 
-@pytest.mark.parametrize("name", sorted(set(aswarm.__all__) - ALIASES))
-def test_every_public_method_says_what_it_does(name: str) -> None:
-    """So have the public methods and properties that a class defines."""
-    value = getattr(aswarm, name)
-    if not inspect.isclass(value):
-        return
-    for key, member in vars(value).items():
-        if key.startswith(("_", "model_")):
-            continue
-        if inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod):
-            assert inspect.getdoc(member), f"{name}.{key}"
-
-
-def test_every_public_name_of_testing_says_what_it_is() -> None:
-    """`aswarm.testing` is for users too."""
-    for name, value in public(aswarm.testing).items():
-        if getattr(value, "__module__", None) == "aswarm.testing":
-            assert (value.__doc__ or "").strip(), name
-
-
-def test_every_module_says_what_it_decides() -> None:
-    """Each module has a docstring."""
-    for path in SOURCE.glob("**/*.py"):
-        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path.name
-
-
 def test_no_name_is_left_over() -> None:
     """Every function, class and constant of a module is used somewhere in the package, or is public."""
     defined: dict[str, str] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from aswarm import Agent, AsyncSwarm
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from docs._site import checks, copies, pages, reference
 from docs.pictures import pictures
-from tests.support.contract import site_search, tables
+from tests.support.contract import site_search, stability, tables
 
 # Which events may follow an event, as the picture of docs/reference/events.md shows it.
 ORDER: Mapping[str, tuple[str, ...]] = {
@@ -51,6 +52,18 @@ def test_a_table_that_is_made_from_the_code_is_current(name: str) -> None:
         pytest.importorskip("mcp")  # it is not in all environments
     text = tables.blocks()[name].read_text(encoding="utf-8")
     assert tables.current(name, text) == text, "it is not current"
+
+
+def test_the_page_of_public_names_has_a_type_or_a_value_of_each_name() -> None:
+    """The check of stability compares these lines."""
+    names = stability.names_of((pages.PROJECT / stability.PAGE).read_text(encoding="utf-8"))
+    assert {*reference.entries()} <= {*names}
+    assert [line for lines in names.values() for line in lines if re.fullmatch(r"`\w+`", line)] == []
+    assert {*re.findall(r"Unpack\[\w+\]", str(names))} == {"Unpack[RunKeywords]"}
+    lines = {name.rpartition(".")[2]: each[0] for name, each in names.items()}
+    assert [lines[each] for each in reference.MADE_BY_ASWARM] == [
+        f"`class {each}`, made by aswarm" for each in reference.MADE_BY_ASWARM
+    ]
 
 
 @pytest.mark.parametrize("name", pictures.DRAWN)
@@ -105,6 +118,19 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return tmp_path
 
 
+@pytest.fixture
+def site(project: Path) -> Callable[[str], Path]:
+    """Writes the page about tools, and returns the folder of the site with the copies of the pages."""
+
+    def write(page: str) -> Path:
+        (project / "docs/guides/tools.md").write_text(f"# Tools\n\n{page}\n", encoding="utf-8")
+        pages.write_copy(project / "copy")
+        copies.write_copies(copies.texts_of(project / "copy"), project / "copy", project / "site")
+        return project / "site"
+
+    return write
+
+
 def test_a_link_to_no_file_is_an_error(project: Path, tmp_path: Path) -> None:
     """The text names the page and the link."""
     (project / "docs/guides/tools.md").write_text("# Tools\n\n[Back](../nothing.md)\n", encoding="utf-8")
@@ -112,17 +138,14 @@ def test_a_link_to_no_file_is_an_error(project: Path, tmp_path: Path) -> None:
 
 
 def test_a_link_to_a_file_that_is_no_page_leads_to_the_checkout(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Callable[[str], Path], project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From `build/site`; for a site that is published, the variable SOURCE_URL has the address of the source."""
-    (project / "program.py").write_text("", encoding="utf-8")
-    (project / "docs/guides/tools.md").write_text("# Tools\n\n[It](../../program.py)\n", encoding="utf-8")
-    pages.write_copy(tmp_path / "copy")
-    for address, link in ((None, "../../.."), ("https://example.com/source", "https://example.com/source")):
-        if address:
-            monkeypatch.setenv("SOURCE_URL", address)
-        copies.write_copies(copies.texts_of(tmp_path / "copy"), tmp_path / "copy", tmp_path / "site")
-        assert f"[It]({link}/program.py)" in (tmp_path / "site/guides/tools.md").read_text("utf-8")
+    (project / "program.py").touch()
+    page = "[It](../../program.py)"
+    assert "[It](../../../program.py)" in (site(page) / "guides/tools.md").read_text("utf-8")
+    monkeypatch.setenv("SOURCE_URL", "https://example.com/source")
+    assert "[It](https://example.com/source/program.py)" in (site(page) / "guides/tools.md").read_text("utf-8")
 
 
 def test_the_page_of_an_example_shows_its_code(project: Path, tmp_path: Path) -> None:
@@ -172,25 +195,6 @@ def test_a_page_that_the_search_finds_too_late_is_an_error(
     assert [line.split(" at ")[1].split(",")[0] for line in site_search.check(tmp_path)] == ([at] if at else [])
 
 
-def test_a_link_to_an_entry_of_the_reference_has_its_full_name() -> None:
-    """A link of a page names only what stands below the module."""
-    page = pages.DOCS / "guides/tools.md"
-    address = pages.address_on_site(page, "../reference/aswarm.md#AsyncSwarm.run")
-    assert address == "../reference/aswarm.md#aswarm.AsyncSwarm.run"
-
-
-def test_an_entry_is_a_directive_of_autodoc() -> None:
-    """With the members of a class, those of its private bases too; a name of another page leads there."""
-    marks = "<!-- names: respond Service -->"
-    lines = reference.expand(reference.page_of("aswarm.serve"), marks).splitlines()
-    assert lines[:4] == ["```{eval-rst}", ".. py:currentmodule:: aswarm.serve", "", ".. autofunction:: respond"]
-    assert ".. autoclass:: Service" in lines
-    lines = reference.expand(reference.page_of("aswarm.core"), "<!-- names: Agent -->").splitlines()
-    assert lines[lines.index(".. py:data:: Agent") + 2] == "   The same as :py:obj:`aswarm.Agent`."
-    stream = reference.expand(reference.page_of("aswarm"), "<!-- names: EventStream -->")
-    assert ":members: " in stream and "partial" in stream
-
-
 def test_a_name_without_an_entry_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So is one that a page describes twice, or that does not exist."""
     for page in reference.FOLDER.glob("*.md"):
@@ -221,31 +225,21 @@ def test_a_name_without_a_docstring_is_found(monkeypatch: pytest.MonkeyPatch) ->
     assert reference.undocumented(["aswarm.f", "aswarm.A", "aswarm.A.b"]) == ["aswarm.f", "aswarm.A.b"]
 
 
-def test_assistants_get_a_copy_of_each_page_and_a_list(project: Path, tmp_path: Path) -> None:
+def test_assistants_get_a_copy_of_each_page_and_a_list(site: Callable[[str], Path]) -> None:
     """The list has the question that a page answers; the copy has no comments for tests."""
-    page = "# Tools\n\n*What may a function do?*\n\n<!-- figure -->\n```text\n<!-- x -->\n```\n"
-    (project / "docs/guides/tools.md").write_text(page, encoding="utf-8")
-    pages.write_copy(tmp_path / "copy")
-    copies.write_copies(copies.texts_of(tmp_path / "copy"), tmp_path / "copy", tmp_path / "site")
-    assert "- [Tools](guides/tools.md): What may a function do?" in (tmp_path / "site/llms.txt").read_text("utf-8")
-    copy = (tmp_path / "site/guides/tools.md").read_text("utf-8")
+    folder = site("*What may a function do?*\n\n<!-- figure -->\n```text\n<!-- x -->\n```")
+    assert "- [Tools](guides/tools.md): What may a function do?" in (folder / "llms.txt").read_text("utf-8")
+    copy = (folder / "guides/tools.md").read_text("utf-8")
     assert "figure" not in copy and "<!-- x -->" in copy
 
 
-def test_the_copy_of_a_page_has_its_pictures(project: Path, tmp_path: Path) -> None:
+def test_the_copy_of_a_page_has_its_pictures(site: Callable[[str], Path], project: Path) -> None:
     """The link in the copy leads to a file of the site; without the file, the check of the site fails."""
-    (project / "docs/guides/tools.md").write_text("# Tools\n\n![Boxes](boxes.svg)\n", encoding="utf-8")
     (project / "docs/guides/boxes.svg").write_text("<svg/>", encoding="utf-8")
-    pages.write_copy(tmp_path / "copy")
-    copies.write_copies(copies.texts_of(tmp_path / "copy"), tmp_path / "copy", tmp_path / "site")
-    assert checks.check(tmp_path / "site") == []
-    (tmp_path / "site/pictures/boxes.svg").unlink()
-    assert checks.check(tmp_path / "site") == ["guides/tools.md shows ../pictures/boxes.svg, which is not there"]
-
-
-def test_a_page_of_the_reference_says_since_when_its_names_are_there() -> None:
-    """Below its title, also in the copy for assistants."""
-    assert pages.text_of(reference.page_of("aswarm.guards")).splitlines()[2] == reference.SINCE
+    folder = site("![Boxes](boxes.svg)")
+    assert checks.check(folder) == []
+    (folder / "pictures/boxes.svg").unlink()
+    assert checks.check(folder) == ["guides/tools.md shows ../pictures/boxes.svg, which is not there"]
 
 
 @pytest.mark.parametrize(
