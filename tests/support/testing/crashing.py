@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -100,64 +101,55 @@ async def check_stored(world: World, path: str) -> None:
             assert last[-1], f"the log of {record.id} goes on after its end"
 
 
-async def crashed_runs(world: World) -> None:
-    """Runs of `LocalRuns` whose process dies, with readers that come back, and answers that are sent twice."""
+async def in_processes(
+    world: World, crashes: Sequence[Crash[Any]], main: Callable[[Any], Any], one: Callable[[Any, str], Any]
+) -> None:
+    """Run `main` in processes that die, with several users, each of a drawn process, until all users have finished."""
+
+    async def user_of_one(name: str) -> None:
+        await one(crashes[world.draw(f"{name}: process", len(crashes))], name)
+
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+        processes = [group.create_task(crash.run(partial(main, crash))) for crash in crashes]
+        await several(world, user_of_one)
+        for crash in crashes:
+            crash.stop()
+        await asyncio.wait(processes)
+
+
+async def runs_in(world: World, crashes: Sequence[Crash[LocalRuns]]) -> None:
+    """Serve `LocalRuns` on one file in these processes, and check what is stored."""
     path = world.path("runs.sqlite")
     model = Provider(world, answers(world, "model"), faults=FAULTS, api=api(world, "model"))
-    crash = Crash[LocalRuns](world, most=2, power=True)
 
-    async def main() -> None:
+    async def main(crash: Crash[LocalRuns]) -> None:
         swarm = world.swarm(model)
         async with LocalRuns(swarm, store=path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
             await crash.serve(runs)
 
-    async def one(name: str) -> None:
+    async def one(crash: Crash[LocalRuns], name: str) -> None:
         await user(world, Clients(world, crash, name=name), name)
 
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
-        process = group.create_task(crash.run(main))
-        await several(world, one)
-        crash.stop()
-        await process
+    await in_processes(world, crashes, main, one)
     await check_stored(world, path)
+
+
+async def crashed_runs(world: World) -> None:
+    """Runs of `LocalRuns` whose process dies, with readers that come back, and answers that are sent twice."""
+    await runs_in(world, [Crash(world, most=2, power=True)])
 
 
 async def two_processes(world: World) -> None:
     """Two processes share the file of their runs; either may die, and the other one takes over."""
-    path = world.path("runs.sqlite")
-    model = Provider(world, answers(world, "model"), faults=FAULTS, api=api(world, "model"))
-    crashes = [Crash[LocalRuns](world, most=1, name=f"process {number}") for number in "ab"]
-
-    def main(crash: Crash[LocalRuns]) -> Any:
-        async def process() -> None:
-            swarm = world.swarm(model)
-            async with LocalRuns(swarm, store=path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
-                await crash.serve(runs)
-
-        return process
-
-    async def one(name: str) -> None:
-        crash = crashes[world.draw(f"{name}: process", 2)]
-        await user(world, Clients(world, crash, name=name), name)
-
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
-        processes = [group.create_task(crash.run(main(crash))) for crash in crashes]
-        await several(world, one)
-        for crash in crashes:
-            crash.stop()
-        await asyncio.wait(processes)
-    await check_stored(world, path)
+    await runs_in(world, [Crash(world, most=1, name=f"process {number}") for number in "ab"])
 
 
 async def cancelled_approvals(world: World) -> None:
     """Runs are cancelled about when their call begins to wait; afterwards no call is open."""
 
     def answer(request: Any) -> Any:
-        return (
-            "finished"
-            if request.messages[-1]["role"] == "tool"
-            else ScriptedCall("needs_approval", '{"number": 1}', "1")
-        )
+        is_answered = request.messages[-1]["role"] == "tool"
+        return "finished" if is_answered else ScriptedCall("needs_approval", '{"number": 1}', "1")
 
     swarm = world.swarm(Provider(world, answer))
     async with LocalRuns(swarm, store=world.path("runs.sqlite"), agents=[agent("agent")]) as runs:
@@ -208,10 +200,9 @@ async def crashed_conversations(world: World) -> None:
     assert max(ids.values(), default=0) <= 1, f"functions ran twice for one call: {ids}"
 
 
-async def crashed_batches(world: World) -> None:
-    """A batch with a journal dies and runs again: each item has one outcome, and no call starts twice."""
+def charging() -> tuple[list[str], Any, Callable[[Any], Any]]:
+    """Return the items that were charged so far, the function that charges an item, and a model that calls it once."""
     charged: list[str] = []
-    items = [str(number) for number in range(1 + world.draw("items", 5))]
 
     @tool(concurrent=True)
     async def charge(item: int) -> str:
@@ -224,6 +215,13 @@ async def crashed_batches(world: World) -> None:
         is_charged = request.messages[-1]["role"] == "tool"
         return "finished" if is_charged else ScriptedCall("charge", f'{{"item": {item}}}', f"charge {item}")
 
+    return charged, charge, answer
+
+
+async def crashed_batches(world: World) -> None:
+    """A batch with a journal dies and runs again: each item has one outcome, and no call starts twice."""
+    charged, charge, answer = charging()
+    items = [str(number) for number in range(1 + world.draw("items", 5))]
     model = Provider(world, answer, faults=["429", "500", "refused", "cut"])
     outcomes: dict[str, Any] = {}
 

@@ -18,7 +18,7 @@ from aswarm.conversations import SQLiteStore
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, RequestRefused
 from aswarm.testing import ScriptedAnswer, ScriptedCall, check_history
 from aswarm.testing.simulate import Clients, Crash, Provider, World
-from tests.support.testing.crashing import OF_PROVIDERS, PATIENCE
+from tests.support.testing.crashing import OF_PROVIDERS, in_processes
 from tests.support.testing.drawn import api, several
 from tests.support.testing.featured import Seen, Shop, Trip, counting, drawn_code
 from tests.support.testing.ledger import (
@@ -59,25 +59,16 @@ async def crashed(world: World, service: Service, *, processes: int = 1, locks: 
         for name in names
     ]
 
-    def main(crash: Crash[LocalRuns]) -> Any:
-        async def process() -> None:
-            swarm = world.swarm(model, **service.options)
-            runs = LocalRuns(swarm, store=path, agents=service.agents, version="1", failover_seconds=failover)
-            async with runs:
-                await crash.serve(runs)
+    async def main(crash: Crash[LocalRuns]) -> None:
+        swarm = world.swarm(model, **service.options)
+        runs = LocalRuns(swarm, store=path, agents=service.agents, version="1", failover_seconds=failover)
+        async with runs:
+            await crash.serve(runs)
 
-        return process
-
-    async def one(name: str) -> None:
-        crash = crashes[world.draw(f"{name}: process", len(crashes))]
+    async def one(crash: Crash[LocalRuns], name: str) -> None:
         await user(world, service, Clients(world, crash, name=name), name)
 
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
-        tasks = [group.create_task(crash.run(main(crash))) for crash in crashes]
-        await several(world, one)
-        for crash in crashes:
-            crash.stop()
-        await asyncio.wait(tasks)
+    await in_processes(world, crashes, main, one)
     service.ledger.check()
     await check_stored(world, service, path)
 

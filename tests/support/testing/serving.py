@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -14,8 +13,8 @@ import httpx
 from aswarm.runs import Entry, LocalRuns
 from aswarm.serve import Service
 from aswarm.testing.simulate import Crash, Provider, World
-from tests.support.testing.crashing import PATIENCE, check_stored
-from tests.support.testing.drawn import FAULTS, agent, answers, api, several
+from tests.support.testing.crashing import check_stored, in_processes
+from tests.support.testing.drawn import FAULTS, agent, answers, api
 
 _PATIENCE = (None, 0.01, 0.1)  # seconds
 
@@ -101,23 +100,18 @@ async def served_runs(world: World) -> None:
     """A `Service` over `LocalRuns` on a file, in a process that dies."""
     path = world.path("runs.sqlite")
     model = Provider(world, answers(world, "model"), faults=FAULTS, api=api(world, "model"))
-    crash = Crash[httpx.AsyncClient](world, most=2, power=True)
 
-    async def main() -> None:
+    async def main(crash: Crash[httpx.AsyncClient]) -> None:
         runs = LocalRuns(world.swarm(model), store=path, agents=[agent("agent")], version="1", failover_seconds=1)
         service = Service(runs, auth=lambda _: "u", drain_seconds=0)
         transport = httpx.ASGITransport(app=service)
         async with service.lifespan(), httpx.AsyncClient(transport=transport, base_url="http://service") as http:
             await crash.serve(http)
 
-    async def one(name: str) -> None:
+    async def one(crash: Crash[httpx.AsyncClient], name: str) -> None:
         await user(world, crash, name)
 
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
-        process = group.create_task(crash.run(main))
-        await several(world, one)
-        crash.stop()
-        await process
+    await in_processes(world, [Crash(world, most=2, power=True)], main, one)
     await check_stored(world, path)
 
 

@@ -22,12 +22,12 @@ from typing import Any
 
 import anyio
 
-from aswarm import Agent, Answer, Deny, OpenCall, RateLimits, tool
+from aswarm import Agent, Answer, Deny, OpenCall, RateLimits
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.runs import LocalRuns, NewRun, Run
-from aswarm.testing import ScriptedCall, check_history
+from aswarm.testing import check_history
 from aswarm.testing.simulate import DEFAULT_INVARIANTS, Provider, Simulation, SimulationError, World
-from tests.support.testing.crashing import CRASHING
+from tests.support.testing.crashing import CRASHING, charging
 from tests.support.testing.drawn import agent, budget, provider, several
 from tests.support.testing.featured import FEATURED
 from tests.support.testing.featured_crashes import FEATURED_CRASHES
@@ -130,19 +130,7 @@ async def rate_limits(world: World) -> None:
 
 async def batches(world: World) -> None:
     """A batch over a provider that rejects and fails: each item has one outcome, and no call starts twice."""
-    started: list[str] = []
-
-    @tool(concurrent=True)
-    async def charge(item: int) -> str:
-        started.append(str(item))
-        await anyio.sleep(0.002)
-        return "charged"
-
-    def answer(request: Any) -> Any:
-        item = next(each["content"] for each in request.messages if each["role"] == "user")
-        is_charged = request.messages[-1]["role"] == "tool"
-        return "finished" if is_charged else ScriptedCall("charge", f'{{"item": {item}}}', f"charge {item}")
-
+    started, charge, answer = charging()
     swarm = world.swarm(Provider(world, answer, faults=["429", "500"]))
     async with swarm.batch(Agent(functions=[charge]), ["1", "2", "3", "4"]) as batch:
         outcomes = [outcome async for outcome in batch]
