@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, Response, Result, Swarm
+from aswarm import Agent, AsyncSwarm, Budget, BudgetError, CompletionError, ConfigurationError, Response, Result, Swarm
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume, results
 from tests.support.blocking.plain_client import BlockingClient
@@ -122,3 +123,43 @@ def test_the_id_of_a_run(face: str) -> None:
         assert consume(swarm, Agent(), face).run_id
         assert swarm.run(Agent(), "Go", stream=True, run_id="mine").run_id == "mine"
         assert swarm.stream(Agent(), "Go", run_id="mine").run_id == "mine"
+
+
+@every_face
+@pytest.mark.parametrize("default", [True, False])
+def test_the_first_calls_run_and_the_others_are_over_the_budget(face: str, default: bool) -> None:
+    """A budget of the swarm and of a run count as with AsyncSwarm; the functions run in the caller's thread."""
+    threads: list[int] = []
+
+    def look() -> str:
+        threads.append(threading.get_ident())
+        return "seen"
+
+    options: dict[str, Any] = {"budget": Budget(tool_calls=1)}
+    swarm = Swarm(ScriptedModel([[call("look"), call("look")]]).client(), **(options if default else {}))
+    response = consume(swarm, Agent(functions=[look]), face, **({} if default else options))
+    assert threads == [threading.get_ident()]
+    assert (response.stop, response.spent) == ("budget", "tool_calls")
+    check_history([{"role": "user", "content": "Go"}, *response.messages])
+
+
+def test_a_run_inside_a_function_shares_the_budget() -> None:
+    """The budget of the outer run counts the calls of the inner run."""
+    inner: list[Response] = []
+
+    def ask() -> str:
+        inner.append(swarm.run(Agent(functions=[quick]), "Look"))
+        return inner[0].text or "nothing"
+
+    swarm = Swarm(ScriptedModel([call("ask"), [call("quick"), call("quick")], "Outer."]).client())
+    response = swarm.run(Agent(functions=[ask]), "Go", budget=Budget(tool_calls=2, then="answer"))
+    assert (inner[0].spent, response.text, response.usage.requests) == ("tool_calls", "Outer.", 3)
+
+
+def test_a_budget_that_raises_has_the_partial_response() -> None:
+    """`then="raise"` raises a BudgetError in the thread of the caller."""
+    swarm = Swarm(ScriptedModel([call("look")]).client())
+    with pytest.raises(BudgetError) as caught:
+        swarm.run(Agent(functions=[]), "Go", budget=Budget(turns=1, then="raise"))
+    assert caught.value.response is not None
+    assert caught.value.response.spent == "turns"
