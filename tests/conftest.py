@@ -1,4 +1,4 @@
-"""What the tests share: both backends, and a check that a test leaves nothing running."""
+"""Fixtures of all tests: both backends, and a check that a test leaves nothing running."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import pytest
 import pytest_asyncio
 from hypothesis import settings
 
-# These assert for the tests; what they compare shall be shown as if a test had asserted it.
+# These modules assert for the tests, so pytest shall show the compared values.
 pytest.register_assert_rewrite("tests.support")
 
 
-# A shell starts what runs in the background with SIGINT ignored, and programs that tests start would inherit that.
+# A shell starts background programs with SIGINT ignored, and programs that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The settings of this user for PostgreSQL are not those of the tests: libpq reads passwords, a host and a database from them.
+# The tests do not use the settings of this user for PostgreSQL: libpq reads passwords, a host and a database from them.
 for name in [name for name in os.environ if name.startswith("PG")]:
     del os.environ[name]
 os.environ["PGPASSFILE"] = os.devnull

@@ -88,7 +88,7 @@ def test_whole_conversations_over_sockets(face: str, kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [OpenAI, AsyncOpenAI])
 def test_a_server_that_goes_on_after_the_last_event_is_not_waited_for(kind: Any) -> None:
-    """It says [DONE] and keeps the body open: the answer is there."""
+    """The server sends [DONE] and keeps the body open: the answer is there."""
     with (
         server_beside(lambda _: sse(ScriptedAnswer("Hi"), end="stall")) as server,
         Swarm(client_of(server, kind)) as swarm,
@@ -128,7 +128,7 @@ def test_a_client_that_raises_our_own_errors() -> None:
 
 @pytest.mark.parametrize("kind", [OpenAI, AsyncOpenAI])
 def test_a_stream_that_breaks(kind: Any) -> None:
-    """A reset connection is a `StreamInterrupted`, with what had come."""
+    """A reset connection is a `StreamInterrupted`, with the text so far."""
     broken = Reply(LONG.pieces[:4], end="reset")
     with server_beside(lambda _: broken) as server, Swarm(client_of(server, kind)) as swarm:
         stream = swarm.run(Agent(), "Go", stream=True)
@@ -234,7 +234,7 @@ def test_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_client_and_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what to do."""
+    """The error has the remedy."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     swarm = Swarm()
     with pytest.raises(ConfigurationError, match=r"OPENAI_API_KEY, or pass Swarm\(client="):

@@ -1,4 +1,4 @@
-"""The thread that owns the event loop: its end, what ends it not, and interruptions at the worst moments."""
+"""The thread that owns the event loop: its end, and interruptions at the worst moments."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_what_does_not_end_is_left() -> None:
 
 
 def test_a_thread_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the end of a program, say: Python's own error leaves, and nothing else is left."""
+    """Python's own error, for example at the end of a program, is raised, and nothing is left."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
@@ -264,7 +264,7 @@ def test_a_task_of_a_function_outlives_the_run_and_finds_no_thread_that_waits() 
 
 @pytest.mark.parametrize("place", [in_script, in_notebook])
 def test_a_task_that_ends_the_loop(place: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """What a function has started and left may raise SystemExit: that is logged, and the loop lives on."""
+    """A task that a function has started may raise SystemExit: that is logged, and the loop lives on."""
 
     async def leave() -> str:
         async def stray() -> None:
@@ -323,7 +323,7 @@ async def call_function(called: list[str]) -> None:
     ids=["before it begins", "before its first step", "when the function has returned"],
 )
 def test_an_interruption_at_the_worst_moment(moment: int, after: bool, expected: list[str]) -> None:
-    """What was not called is not called any more; what was called keeps its result; and the loop is good for the next."""
+    """A function that was not called is not called any more, a called one keeps its result, and the loop can be used again."""
     called: list[str] = []
     loop = Interrupting(moment, after=after)
     with pytest.raises(TimeoutError):

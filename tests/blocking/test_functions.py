@@ -1,4 +1,4 @@
-"""Where what a `Swarm` calls is called: what blocks in the thread of the caller, as in a script, in a notebook too."""
+"""The threads of functions, hooks and clients of a `Swarm`: blocking code runs in the thread of the caller, in notebooks too."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def quick() -> str:
 @every_face
 @every_place
 def test_plain_functions_run_in_the_callers_thread(place: Place, face: str, client: Callable[..., Any]) -> None:
-    """So do plain instructions, and functions that never block; what asks for a thread of its own has one."""
+    """So do plain instructions, and functions that never block; a function with an option for its own thread has one."""
     seen: dict[str, str] = {}
 
     def instructions() -> str:
@@ -111,7 +111,7 @@ def test_a_hook_that_raises_ends_the_run(place: Place) -> None:
 @every_face
 @every_place
 def test_a_blocking_client_is_called_in_the_callers_thread(place: Place, face: str) -> None:
-    """Asking, and every piece of a stream: what it keeps for its thread is there."""
+    """Asking, and every piece of a stream: so the data that it keeps for its thread is there."""
     client = BlockingClient(call("quick"), "Done")
     with Swarm(client) as swarm:
         place(lambda: consume(swarm, Agent(functions=[quick]), face))
@@ -133,7 +133,7 @@ def test_a_connection_bound_to_a_thread(place: Place) -> None:
 
 @every_place
 def test_async_functions_run_in_one_thread(place: Place) -> None:
-    """That of the event loop, for every caller: what they keep, such as a client of a database, belongs to that loop."""
+    """All callers share the thread of the event loop: a client of a database, for example, belongs to that loop."""
     seen: list[tuple[threading.Thread, asyncio.AbstractEventLoop]] = []
 
     async def where() -> str:
@@ -186,7 +186,7 @@ def test_a_context_variable_that_the_run_sets(place: Place) -> None:
     """A plain function sees it, as of a tracer around the run; when the function has returned, the caller does not."""
 
     class Traced:
-        """A client on the event loop that sets a variable for what follows in the run."""
+        """A client on the event loop that sets a variable for the rest of the run."""
 
         async def complete(self, request: Any) -> Any:
             TRACE.set("of the run")
@@ -248,7 +248,7 @@ def test_a_run_inside_a_function(place: Place, client: Callable[..., Any]) -> No
 
 @every_place
 def test_a_run_inside_an_async_function_is_refused(place: Place) -> None:
-    """It would wait for the event loop that it blocks; the error says what to do."""
+    """It would wait for the event loop that it blocks; the error has the remedy."""
 
     async def deeper() -> str:
         return swarm.run(Agent(), "Deeper").text
@@ -259,7 +259,7 @@ def test_a_run_inside_an_async_function_is_refused(place: Place) -> None:
 
 
 def test_a_run_that_ends_while_its_function_runs() -> None:
-    """The function is awaited and told with its result; one that waits its turn is not called, and stays open."""
+    """The function is awaited, and its call has its result; a function that waits for its turn is not called, and stays open."""
     called: list[str] = []
 
     async def nap() -> str:
@@ -308,7 +308,7 @@ def test_a_cancellation_without_ctrl_c() -> None:
 
 
 def test_a_client_that_is_cancelled_by_other_code() -> None:
-    """The same: the thread is told that the run has failed, and why."""
+    """The thread gets the error of the run, with its cause."""
 
     async def create(**_: Any) -> Any:
         raise asyncio.CancelledError
@@ -320,7 +320,7 @@ def test_a_client_that_is_cancelled_by_other_code() -> None:
 
 
 def test_a_cancelled_error_of_a_plain_function_is_told() -> None:
-    """A function that raises it, from an event loop of its own say, has failed like any other."""
+    """A function that raises it, for example from its own event loop, has failed like any other."""
 
     def other_loop() -> str:
         raise asyncio.CancelledError("other")

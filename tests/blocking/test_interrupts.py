@@ -53,7 +53,7 @@ def interrupted(swarm: Swarm, agent: Agent, face: str = "run") -> Any:
 
 @pytest.mark.parametrize("face", FACES)
 def test_while_an_async_function_waits(face: str) -> None:
-    """It is cancelled and awaited; the response says that its outcome is unknown."""
+    """It is cancelled and awaited; its outcome is unknown in the response."""
     cleaned: list[str] = []
 
     async def hang() -> str:
@@ -109,7 +109,7 @@ def test_a_function_may_catch_it() -> None:
 
 
 def test_while_a_blocking_client_waits() -> None:
-    """It is raised in the client, which closes what it has open."""
+    """It is raised in the client, which closes its connections."""
 
     class Interrupted(BlockingClient):
         def _create(self, **request: Any) -> Any:
@@ -136,7 +136,7 @@ class Source:
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("moment", [0, 1, 2])
 def test_at_the_moment_of_an_event(moment: int, face: str) -> None:
-    """Also where nothing is left to cancel, it is not lost, and the stream has ended."""
+    """Ctrl-C is not lost if nothing is left to cancel, and the stream is over."""
     with Swarm(Source(lambda now: interrupt() if now == moment else None)) as swarm:
         response = interrupted(swarm, Agent(), face)
     if face == "run":
@@ -181,7 +181,7 @@ def test_a_second_one_does_not_wait(face: str) -> None:
 
 
 def test_a_second_one_while_a_client_waits_to_be_closed() -> None:
-    """What a run still has to close when its caller has gone is closed on the event loop."""
+    """A client that is still open when its caller has left is closed on the event loop."""
     closed: list[str] = []
     cleaning, gate = threading.Event(), threading.Event()
 
@@ -220,7 +220,7 @@ def test_a_second_one_while_a_client_waits_to_be_closed() -> None:
 
 
 def test_just_when_the_next_chunk_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The chunk is not read any more, so a model that says nothing for a while does not hold up the end."""
+    """The chunk is not read any more, so a silent model does not hold up the end."""
     loop = event_loop_thread()
     call_now = loop.call
     held: list[Any] = []
@@ -322,7 +322,7 @@ def test_while_another_thread_waits() -> None:
 
 
 def test_a_handler_of_the_programs_own() -> None:
-    """It is called as if there were no Swarm; what it raises ends the run like any interruption."""
+    """It is called as without a Swarm, and its exception would end the run like any interruption."""
     calls: list[int] = []
 
     async def pressed() -> str:
@@ -337,7 +337,7 @@ def test_a_handler_of_the_programs_own() -> None:
 
 
 def test_an_alarm_that_raises() -> None:
-    """What any signal handler raises while the loop waits leaves as itself, when the run has ended."""
+    """An exception of any signal handler is raised unchanged, after the end of the run."""
 
     def ring(*_: object) -> None:
         raise TimeoutError("too long")
@@ -361,7 +361,7 @@ def test_an_alarm_that_raises() -> None:
 
 
 def test_between_two_waits() -> None:
-    """It is kept: raised where it is checked for, told to the next wait, raised at the latest when it is let through."""
+    """It is kept for the next check, for the next wait, and at the latest for the next function."""
     told: list[str] = []
     with Interrupts() as interrupts:
         interrupt()
@@ -378,7 +378,7 @@ def test_between_two_waits() -> None:
 
 
 def test_in_another_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Python refuses to set a handler, Ctrl-C is what the host makes of it."""
+    """If Python refuses to set a handler, the host handles Ctrl-C."""
 
     def refuse(*_: object) -> None:
         raise ValueError("signal only works in main thread of the main interpreter")

@@ -120,7 +120,7 @@ def test_a_handoff_of_the_same_turn_answers_a_call_that_did_not_begin() -> None:
 
 
 def test_a_plain_function_that_has_begun_is_told_with_its_result() -> None:
-    """An async function beside it ends the run meanwhile: the function is awaited, and what it returned is kept."""
+    """An async function beside it ends the run meanwhile: the function is awaited, and its result is kept."""
     began, failed = threading.Event(), threading.Event()
 
     @tool(thread=False, concurrent=True)
@@ -214,7 +214,7 @@ def test_dropped_while_a_plain_function_runs() -> None:
 
 
 def test_dropped_in_a_cycle() -> None:
-    """The garbage collector closes what refers to itself."""
+    """The garbage collector closes a stream that refers to itself."""
     model = ScriptedModel([ScriptedAnswer("Hello", pause=0.001)], cut=1)
     swarm = Swarm(model.client())
     holder: dict[str, Any] = {}
@@ -228,7 +228,7 @@ def test_dropped_in_a_cycle() -> None:
 
 
 def test_a_cleanup_that_fails_in_a_dropped_stream(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged: no caller is left that could be told."""
+    """It is logged: no caller is left that could get the exception."""
 
     class Source:
         async def complete(self, request: Any) -> Any:

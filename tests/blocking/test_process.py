@@ -50,7 +50,7 @@ def start(place: str, code: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def ends(program: subprocess.Popen[str]) -> tuple[int, str]:
-    """Its exit code and what it said; on stderr it may not say anything."""
+    """Return its exit code and its stdout; it may not print to stderr."""
     out, err = program.communicate(timeout=120)
     assert not err
     return program.returncode, out
@@ -58,7 +58,7 @@ def ends(program: subprocess.Popen[str]) -> tuple[int, str]:
 
 @pytest.mark.parametrize(("kind", "place"), every(4, ["def", "async def"], ["script", "notebook"], first=1))
 def test_exit_in_a_function(kind: str, place: str) -> None:
-    """The program ends with that code, and what was open is cleaned up on the way."""
+    """The program ends with that code, and open calls are cleaned up on the way."""
     code = f"""
 {kind} leave():
     exit(7)
@@ -190,7 +190,7 @@ began.wait()
 
 @pytest.mark.heavy
 def test_runs_at_the_end_of_the_program() -> None:
-    """What is called before the loop has ended may still run agents; what is called after it is told why it cannot."""
+    """A function may run agents before the end of the loop; after it, the error has the reason."""
     code = """
 import atexit
 
@@ -211,7 +211,7 @@ atexit.register(run, "before")
 
 @pytest.mark.heavy
 def test_a_thread_that_outlives_the_main_thread() -> None:
-    """A thread that is no daemon goes on running agents when the main thread has ended."""
+    """A thread that is no daemon goes on running agents after the end of the main thread."""
     code = """
 swarm = Swarm(BlockingClient("Hi", "Hi"))
 print(swarm.run(Agent(), "Go").text)

@@ -111,7 +111,7 @@ def test_in_a_fork(swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_send_throw_and_delegation(swarm: Swarm) -> None:
-    """The rest of what a generator has."""
+    """A stream has the other methods of a generator."""
 
     def relay() -> Generator[Any, None, str]:
         yield from swarm.run(Agent(), "Go", stream=True)
@@ -170,7 +170,7 @@ def test_a_stream_is_entered_once(swarm: Swarm, kind: str) -> None:
 
 @every_client
 def test_a_call_is_shown_before_its_function_runs(client: Any) -> None:
-    """A terminal that asks for confirmation has already said what for."""
+    """A terminal can show a call before its function asks for confirmation."""
     order: list[str] = []
 
     def ask(what: str) -> str:
@@ -211,7 +211,7 @@ def test_tool_events_come_in_completion_order() -> None:
 
 
 def test_leaving_while_a_function_runs() -> None:
-    """An async function is cancelled and awaited; what had happened is in the response."""
+    """An async function is cancelled and awaited; the response has the calls so far."""
     cleaned: list[str] = []
 
     async def fast() -> str:
@@ -270,7 +270,7 @@ def test_reading_in_an_async_function() -> None:
 
 
 def test_steps_in_different_threads() -> None:
-    """One after another, any thread may read; functions run in the one that reads."""
+    """One after another, any thread may read; functions run in the thread that reads."""
     where: list[int] = []
 
     def note() -> str:
@@ -288,7 +288,7 @@ def test_steps_in_different_threads() -> None:
 
 
 def test_functions_that_may_run_together_are_shown_as_they_end() -> None:
-    """In the caller's thread they run one after another: the end of the first is shown before the second begins."""
+    """In the caller's thread they run one after another: the end of the first is shown before the start of the second."""
     order: list[str] = []
 
     @tool(thread=False, concurrent=True)

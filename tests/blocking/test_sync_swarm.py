@@ -1,4 +1,4 @@
-"""`Swarm`: the blocking face gives what the async one gives, from scripts and from notebooks."""
+"""`Swarm`: the blocking face gives the same as the async face, in scripts and in notebooks."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_debug_prints(capsys: pytest.CaptureFixture[str]) -> None:
 
 @every_face
 def test_the_id_of_a_run(face: str) -> None:
-    """The one that was given, or a new one; the streams have it too."""
+    """A run has the given id, or a new one; the streams have it too."""
     with Swarm(BlockingClient(*["Hello"] * 5)) as swarm:
         assert consume(swarm, Agent(), face, run_id="mine").run_id == "mine"
         assert consume(swarm, Agent(), face).run_id

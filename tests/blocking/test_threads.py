@@ -143,7 +143,7 @@ def test_each_thread_wakes_up_when_its_own_run_has_ended() -> None:
 
 
 def holding() -> tuple[threading.Event, threading.Event, Callable[[], Awaitable[str]]]:
-    """A function that says that it has begun, and ends when the gate is open."""
+    """Return an event of the start of a function, a gate that lets it return, and the function."""
     began, gate = threading.Event(), threading.Event()
 
     async def hold() -> str:

@@ -102,7 +102,7 @@ def test_approve_may_be_a_plain_or_an_async_function(is_async: bool) -> None:
 
 @every_face
 def test_external_tools_and_denied_calls(face: str) -> None:
-    """A result from elsewhere and a denial are told in call order, and no function runs."""
+    """The model reads a result from elsewhere and a denial in call order, and no function runs."""
 
     @tool(approve=True)
     def erase() -> str:

@@ -1,4 +1,4 @@
-"""The checks of `nox -s release`: what a wheel and an sdist may contain."""
+"""The checks of `nox -s release`: the contents of a wheel and an sdist."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_missing_file_of_an_sdist_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_the_sbom_names_the_scripts_of_the_page() -> None:
-    """They are those that the licence file beside them names."""
+    """The SBOM has the scripts of the licence file beside them."""
     sbom = completed({"metadata": {"component": {"name": "aswarm"}}, "components": [{"name": "anyio"}]}, "0.1.0")
     assert sbom["metadata"]["component"] == {"name": "aswarm", "version": "0.1.0"}
     assert [each["name"] for each in sbom["components"]] == ["anyio", "htm", "preact"]

@@ -1,4 +1,4 @@
-"""README and the pages in `docs`: their code runs, prints what they show, and their links lead somewhere."""
+"""README and the pages in `docs`: their code runs, prints the shown output, and their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ README = PROJECT / "README.md"
 HOME = "https://github.com/aswarm-dev/aswarm"
 # tests/providers/test_recipes.py runs them, against servers of those providers
 RECIPES = PROJECT / "docs/guides/providers.md"
-# What these need does not run on the oldest versions that aswarm promises.
+# The packages that these need do not run on the oldest versions that aswarm promises.
 NEED = {PROJECT / "docs/guides/mcp.md": "mcp", PROJECT / "docs/guides/durable.md": "dbos"}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -93,7 +93,7 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(
 def test_a_program_of_the_tutorial_does_the_same_with_a_server(
     number: int, server: ModelServer, page_run: PageRun, folder: Path
 ) -> None:
-    """With a key in the environment, the same file asks the server of that key, and prints what the page shows."""
+    """With a key in the environment, the same file asks the server of that key, and prints the output of the page."""
     [page] = TUTORIAL.glob(f"{number}-*.md")
     blocks = blocks_of(page)
     files = earlier_files(page) | {block.notes["file"]: block.code for block in blocks if "file" in block.notes}
@@ -126,7 +126,7 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_reader_learns_the_name_of_each_file_of_a_page(page: Path) -> None:
-    """Where a block is saved as a file, the text says its name; the comment above the block is not shown to readers."""
+    """The text names the file of a block; readers do not see the comment above the block."""
     prose = re.sub(r"<!--.*?-->", "", _without_code(page), flags=re.DOTALL)
     files = {block.notes["file"] for block in blocks_of(page) if "file" in block.notes}
     assert [name for name in files if f"`{name}`" not in prose] == []
@@ -219,7 +219,7 @@ def test_the_web_endpoint_of_the_readme_reports_a_failure(page_run: PageRun, mon
 
 
 def test_examples_and_the_readme_name_no_model_that_leaves() -> None:
-    """A model of GPT-4 leaves the API of OpenAI in January 2027; pages name one only to say so."""
+    """A model of GPT-4 leaves the API of OpenAI in January 2027; pages name one only for this reason."""
     files = [README, *(path for path in (PROJECT / "examples").rglob("*.*") if path.suffix in {".md", ".py"})]
     assert [path.name for path in files if "gpt-4" in path.read_text(encoding="utf-8")] == []
 
@@ -231,14 +231,14 @@ def test_the_index_is_found_from_the_readme() -> None:
 
 @pytest.mark.parametrize("index", sorted(PROJECT.glob("docs/*/index.md")), ids=name_of)
 def test_an_index_has_one_row_for_a_page(index: Path) -> None:
-    """Two rows about one page, which two changes have added, would say the same twice."""
+    """Two changes can add a row for the same page."""
     rows = re.findall(r"^\|.*\|$", index.read_text(encoding="utf-8"), re.MULTILINE)
     pages = [page for row in rows for page in dict.fromkeys(re.findall(r"\]\((?!\.\.)([^)#]+\.md)", row))]
     assert [page for page in dict.fromkeys(pages) if pages.count(page) > 1] == []
 
 
 def test_the_first_page_names_every_extra() -> None:
-    """Each has a row that says what it is for."""
+    """Each extra has a row."""
     settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
     rows = re.findall(r"^\| `(\w+)` \|", (PROJECT / "docs/index.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(rows) == sorted(settings["project"]["optional-dependencies"])
@@ -267,7 +267,7 @@ def test_the_guide_to_running_lists_every_argument() -> None:
 
 
 def test_the_design_names_every_room_in_the_order_of_the_layers() -> None:
-    """The table of rooms lists what the layers of pyproject.toml list, from the bottom up."""
+    """The table of rooms has the layers of pyproject.toml, from the bottom up."""
     settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
     layers: list[str] = settings["tool"]["importlinter"]["contracts"][0]["layers"]
     layer_of = {room: number for number, layer in enumerate(reversed(layers)) for room in layer.split(" | ")}

@@ -76,7 +76,7 @@ def test_a_simple_message() -> None:
 
 
 def test_a_tool_call() -> None:
-    """The function gets what the model sent, its result goes back under the id of the call."""
+    """The function gets the arguments of the model, and its result goes back under the id of the call."""
     asked = MagicMock()
 
     def get_weather(location):  # type: ignore[no-untyped-def]
@@ -206,7 +206,7 @@ def test_a_streaming_printer(way: str, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_loop_that_merges_the_chunks() -> None:
-    """Who rebuilds the messages from the deltas, as Swarm itself did, gets those of the response."""
+    """The deltas, merged as Swarm did it, are the messages of the response."""
 
     def ask(what):  # type: ignore[no-untyped-def]
         return what
@@ -246,7 +246,7 @@ def _with_fragment(call_id: str | None, name: str | None, arguments: str) -> dic
 
 
 def test_a_conversation_that_goes_on() -> None:
-    """The loop without helpers: the messages and the agent of one run are those of the next."""
+    """The loop without helpers: the next run gets the messages and the agent of the run before."""
 
     def transfer() -> Agent:
         return second
@@ -278,7 +278,7 @@ def stored(message: ChatCompletionMessage, sender: str) -> dict[str, Any]:
 
 
 def test_a_history_that_swarm_has_stored() -> None:
-    """What the SDK put on answers is not sent back: nulls, empty lists, and the citations that the API does not take."""
+    """A request has no keys that only the SDK added to answers: nulls, empty lists, and the citations that the API does not take."""
     citation = {"start_index": 0, "end_index": 4, "title": "Rome", "url": "https://rome.example"}
     calling = reply(None, [{"name": "look"}]).choices[0].message
     calling.annotations = []
@@ -305,7 +305,7 @@ def test_a_history_that_swarm_has_stored() -> None:
 
 
 def test_debug_print(capsys: pytest.CaptureFixture[str]) -> None:
-    """Says something only if asked to."""
+    """`debug_print` prints only if its first argument is true."""
     debug_print(False, "nothing")
     debug_print(True, "some", "thing", 1)
     out = capsys.readouterr().out

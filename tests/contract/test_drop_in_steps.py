@@ -121,7 +121,7 @@ def complete(swarm: Swarm, agent: Agent, stream: bool = False, **options: Any) -
 
 
 def test_get_chat_completion_returns_what_the_client_returns(capsys: pytest.CaptureFixture[str]) -> None:
-    """The request is that of a run: instructions, history, tools; the answer is the SDK's own. `debug` prints it."""
+    """The request is the same as in a run: instructions, history, tools; the answer is the SDK's own. `debug` prints it."""
 
     async def instructions(context_variables: dict[str, str]) -> str:
         return f"Help {context_variables['user']}{context_variables['nothing']}."
@@ -221,7 +221,7 @@ def test_handle_tool_calls_returns_a_partial_response(capsys: pytest.CaptureFixt
 
 
 def test_handle_tool_calls_without_a_handoff() -> None:
-    """No agent; what a function raises is told, as in a run."""
+    """The response has no agent, and the text of an exception, as in a run."""
 
     def fail() -> str:
         raise ValueError("no luck")

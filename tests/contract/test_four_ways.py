@@ -1,4 +1,4 @@
-"""One table of conversations, each run through every face over every wire: the outcome never tells which it was.
+"""One table of conversations, each run through every face over every wire: the outcome is always the same.
 
 Faces: `run`, `run(stream=True)`, `run_and_stream` and `stream()`. Wires: as asked for; whole JSON, also where a stream
 was asked for; chunks, also where a whole completion was asked for; chunks cut into single bytes.
@@ -168,7 +168,7 @@ async def test_every_face_and_wire_gives_the_same(name: str) -> None:
 
 
 async def test_usage_is_summed_with_its_details() -> None:
-    """Usage is what the provider reported, summed over the completions, details under the provider's own keys."""
+    """Usage is the sum of the reports of the provider over the completions, details under the provider's own keys."""
     response, _ = await _outcome(TABLE["a call"], "stream", "bytes")
     usage = response.usage
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens, usage.requests) == (14, 6, 20, 2)

@@ -14,7 +14,7 @@ from tests.support.contract.documentation import PROJECT
 
 PAGE = (PROJECT / "docs/reference/http-routes.md").read_text(encoding="utf-8")
 SOURCES = [*(PROJECT / "src/aswarm/runs").glob("*.py"), *(PROJECT / "src/aswarm/serve").rglob("*.py")]
-# Where the status and the code stand among the arguments of what refuses a request.
+# The places of the status and the code among the arguments of each refusal.
 REFUSED_BY = {"Refusal": (0, 1), "InvalidRequest": ("status_code", "code"), "AnswersRefused": ("status_code", "code")}
 # Refusals whose status and code do not stand in one place of the source.
 COMPUTED = {
@@ -34,7 +34,7 @@ COMPUTED = {
 
 
 def test_the_page_lists_every_route_of_a_service() -> None:
-    """Those of all wires, in the order in which the service has them."""
+    """The routes of all wires, in the order of the service."""
     wires = ("agui", "vercel", "openai")
     service = create_app(agents=Agent(), auth=bearer({"x": "y"}), wires=wires, page=True, show=show_everything)
     routes = [(getattr(route, "methods", None), getattr(route, "path", "")) for route in routes_of(service)]

@@ -138,7 +138,7 @@ def test_nothing_but_runs_in_a_shared_file_needs_a_part_of_posix(tmp_path: Path)
 
 
 def test_no_pattern_has_possessive_quantifiers() -> None:
-    """Those of Python before 3.11.5 match wrongly, and Debian 12 has 3.11.2: https://github.com/python/cpython/issues/106052"""
+    """Possessive quantifiers match wrongly before Python 3.11.5, and Debian 12 has 3.11.2: https://github.com/python/cpython/issues/106052"""
     for path in Path(aswarm.__file__).parent.rglob("*.py"):
         for call in re.findall(
             r"re\.(?:compile|match|fullmatch|search|sub|finditer|findall)\(.*", path.read_text(encoding="utf-8")

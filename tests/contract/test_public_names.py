@@ -1,4 +1,4 @@
-"""What `aswarm` shows: its names, their docstrings, and what importing it costs."""
+"""The public face of `aswarm`: its names, their docstrings, and the cost of the import."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def public(module: Any) -> dict[str, Any]:
 
 
 def test_all_is_what_the_package_exports() -> None:
-    """`__all__` names exactly what has no underscore, each once."""
+    """`__all__` has each name without an underscore once."""
     assert sorted(aswarm.__all__) == sorted(public(aswarm))
 
 
@@ -92,7 +92,7 @@ def _defined(tree: ast.Module) -> list[str]:
 
 
 def _used(tree: ast.Module) -> list[str]:
-    """Names that are read, not those that are only defined or imported."""
+    """Return the names that are read; a definition or an import is not enough."""
     read = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
     attributes = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     quoted = [

@@ -103,7 +103,7 @@ METHODS: list[tuple[str, Callable[..., Any]]] = [
 
 @pytest.mark.parametrize(("name", "method"), METHODS, ids=name_of)
 def test_the_hints_of_a_public_method_can_be_read(name: str, method: Callable[..., Any]) -> None:
-    """The same for methods, but for what stays unimported until it is used."""
+    """The hints of methods can be read too, except a hint whose package is imported late."""
     if name == "ScriptedModel.client":  # returns an AsyncOpenAI, and openai is not imported with the module
         return
     typing.get_type_hints(method)
@@ -158,7 +158,7 @@ POSITIONAL = {
 
 @pytest.mark.parametrize("function", POSITIONAL, ids=lambda function: function.__qualname__)
 def test_options_are_given_by_name(function: Any) -> None:
-    """So a later version may add an option at any place; only what names itself at a call is positional."""
+    """A later version may add an option at any place; only parameters whose meaning is clear at a call are positional."""
     parameters = inspect.signature(function).parameters.values()
     assert [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD] == POSITIONAL[function]
 
@@ -187,7 +187,7 @@ def test_an_event_with_an_error_can_be_pickled() -> None:
 
 @pytest.mark.asyncio
 async def test_the_response_of_a_run_can_be_pickled_with_its_id() -> None:
-    """What a real run leaves, with calls, context and usage, comes back equal; the id too."""
+    """The response of a real run, with calls, context, usage and id, comes back equal."""
     swarm = AsyncSwarm(ScriptedModel([call("look", city="Oslo"), "Done."]).client())
     response = await swarm.run(Agent(functions=[look]), "Hi", {"user": 1}, run_id="mine")
     again = pickle.loads(pickle.dumps(response))
@@ -226,7 +226,7 @@ def value_of(hint: Any) -> Any:
 
 
 def example(kind: type[BaseException]) -> BaseException:
-    """Return an error of the class, with a value for each parameter that the class adds to those of Exception."""
+    """Return an error of the class, with a value for each parameter that the class adds to Exception."""
     if not inspect.isfunction(kind.__init__):
         return kind("a text", 7)
     hints = get_type_hints(kind.__init__)
@@ -239,7 +239,7 @@ def example(kind: type[BaseException]) -> BaseException:
 @pytest.mark.parametrize("way", COPIES)
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
 def test_a_copy_of_an_error_has_its_text_arguments_and_attributes(kind: type[BaseException], way: str) -> None:
-    """Also those that a run or a program has set later: the response, a note."""
+    """A copy also has the response that a run has set, and the note of a program."""
     error = example(kind)
     error.add_note("in the second step")
     if isinstance(error, AswarmError):

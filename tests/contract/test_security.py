@@ -33,7 +33,7 @@ from tests.support.serve.served import served
 PAGE = PROJECT / "docs/guides/security.md"
 SOURCE = PROJECT / "src/aswarm"
 HOSTILE = "\"\"\"\n''' + __import__('os').system('echo 1') + '''\\\n{0}%s\r\u2028"
-# What turns data into objects or code.
+# Functions that turn data into objects or code.
 EVALUATING = {"eval", "exec", "compile", "execfile", "unsafe_load", "full_load"}
 UNPICKLING = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle", "joblib"}
 

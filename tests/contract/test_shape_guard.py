@@ -1,9 +1,9 @@
-"""What a turn and a chunk cost, counted and not timed: a change of shape fails here, noise does not.
+"""The cost of a turn and of a chunk, counted and not timed: a change of shape fails here, noise does not.
 
-Calls are Python frames of aswarm that begin or go on (a frame resumed after an await counts again, for that is work
+Calls are Python frames of aswarm that start or continue (a frame resumed after an await counts again, for that is work
 too). Steps are its lines, where every round of a loop and of a comprehension is one more. Nothing in the counted tests
-waits for anything outside the process, so the counts are the same on every run. The bounds are what was measured, and a
-little; newer versions of Python make fewer frames. Where a bound is passed for a good reason, raise it in the change
+waits for anything outside the process, so the counts are the same on every run. The bounds are a little above the
+measured counts; newer versions of Python make fewer frames. Where a bound is passed for a good reason, raise it in the change
 that has the reason.
 """
 
@@ -58,7 +58,7 @@ SCHEMA_BUILDER = str(Path(pydantic.__file__).parent / "_internal" / "_generate_s
 
 @contextmanager
 def counting(prefix: str = ASWARM) -> Iterator[Counter[str]]:
-    """Counts the frames, by function, of files whose path begins so."""
+    """Counts the frames, by function, of files whose path starts with the prefix."""
     counts: Counter[str] = Counter()
 
     def profile(frame: FrameType, event: str, _: object) -> None:
@@ -66,7 +66,7 @@ def counting(prefix: str = ASWARM) -> Iterator[Counter[str]]:
             counts[frame.f_code.co_qualname] += 1
 
     gc.collect()
-    gc.disable()  # what other tests have left would be counted where it is collected
+    gc.disable()  # the garbage of other tests would be counted
     sys.setprofile(profile)
     try:
         yield counts
@@ -88,7 +88,7 @@ def stepping() -> Iterator[Counter[str]]:
 
     previous = sys.gettrace()
     gc.collect()
-    gc.disable()  # what other tests have left would be counted where it is collected
+    gc.disable()  # the garbage of other tests would be counted
     sys.settrace(trace)
     try:
         yield counts
@@ -244,7 +244,7 @@ async def test_nothing_is_walked_over_again_at_every_chunk(
             await drain(swarm, agent)
         steps.append(counts)
     few, many, very_many = steps
-    assert many - few == very_many - many  # the second thousand costs what the first did
+    assert many - few == very_many - many  # the second thousand costs as much as the first
 
 
 # --- what is made once ------------------------------------------------------------------------------------------------

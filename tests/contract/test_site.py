@@ -1,4 +1,4 @@
-"""The site of the documentation: what makes its build fail. `nox -s docs` builds it, and asks its search."""
+"""The site of the documentation: the mistakes that make its build fail. `nox -s docs` builds it, and asks its search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.contract import site_search, stability, tables
 
 # Which events may follow an event, as the picture of docs/reference/events.md shows it.
 ORDER: Mapping[str, tuple[str, ...]] = {
-    "": ("TurnStarted", *pictures.OF_CALLS, "RunFinished"),  # a resumed run begins with its open calls
+    "": ("TurnStarted", *pictures.OF_CALLS, "RunFinished"),  # a resumed run starts with its open calls
     "TurnStarted": (*pictures.DELTAS, "CompletionFinished"),
     **dict.fromkeys(pictures.DELTAS, (*pictures.DELTAS, "CompletionFinished")),
     "CompletionFinished": (*pictures.OF_CALLS, "TurnStarted", "RunFinished"),

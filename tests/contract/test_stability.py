@@ -38,7 +38,7 @@ def git(repository: Path, *arguments: str) -> None:
 
 @pytest.mark.processes
 def test_before_the_first_tag_there_is_nothing_to_compare(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The check passes and says so."""
+    """The check passes and prints the reason."""
     assert last_tag(repository) is None
     assert main(repository) == 0
     assert "no release yet" in capsys.readouterr().out

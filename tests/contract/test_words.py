@@ -13,7 +13,7 @@ import pytest
 from docs._site import pages
 from tests.support.contract.documentation import PROJECT
 
-# CONTRIBUTING says why, and quotes them.
+# CONTRIBUTING has the reason, and quotes them.
 AVOIDED = re.compile(
     r"\b(anew|whoever|nobody|somebody|none is none|(?:that|what|who) is none\b(?! )|belongs? into|(?:go|goes|gone|went) on with"
     r"|to be mended|simply|obviously|of course|basically|please note|easily|utili[sz]e[sd]?|leverages?|in order to"

@@ -50,7 +50,7 @@ async def test_reasoning_items_go_back_in_their_order(way: str, client: AsyncOpe
 
 @pytest.mark.parametrize("first", APIS)
 async def test_a_history_continues_over_the_other_api(first: Any, client: AsyncOpenAI) -> None:
-    """The other API reads what the first has left."""
+    """The other API reads the history of the first."""
     second: Any = APIS[first == "chat"]
     response, _ = await ask(AsyncSwarm(client, api=first), "run", AGENT)
     history = [{"role": "user", "content": QUESTION}, *response.messages, {"role": "user", "content": "Many thanks!"}]

@@ -35,7 +35,7 @@ def refund(order_id: int) -> str:
     return f"Refunded order {order_id}."
 
 
-# The model is too small to choose. `tool_choice` relaxes after the call, and it says something.
+# The model is too small to choose. `tool_choice` relaxes after the call, and it answers with a text.
 FORCED = Agent(
     name="Refunds",
     model="smollm2",
@@ -58,7 +58,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 async def client(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncOpenAI]:
-    """A client that does not keep a connection: the server closes those that it promised to keep."""
+    """A client that does not keep a connection: the server closes connections that it promised to keep."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     options: dict[str, Any] = {"default_headers": {"Connection": "close"}, "max_retries": 0, "timeout": 120}
     async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", **options) as made:
@@ -68,7 +68,7 @@ async def client(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Asy
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("api", APIS)
 async def test_a_forced_call(api: Any, way: str, client: AsyncOpenAI) -> None:
-    """The model fills in the arguments, sees the result, and says something; the tokens of both turns are counted."""
+    """The model fills in the arguments, sees the result, and answers with a text; the tokens of both turns are counted."""
     response, _ = await ask(AsyncSwarm(client, api=api), way, FORCED, QUESTION)
     check_history(response.messages)
     made, result, said = response.messages
@@ -160,7 +160,7 @@ async def answered(
 
 @pytest.mark.parametrize("first", APIS)
 async def test_a_history_continues_over_the_other_api(first: Any, client: AsyncOpenAI) -> None:
-    """The call and its result are read over the other API, and the model says something."""
+    """The call and its result are read over the other API, and the model answers with a text."""
     second: Any = APIS[first == "chat"]
     begun = await AsyncSwarm(client, api=first).run(FORCED, QUESTION, max_turns=1)
     history = [{"role": "user", "content": QUESTION}, *begun.messages]
@@ -189,6 +189,6 @@ async def test_leaving_early_ends_the_work_of_the_server(api: Any, client: Async
 
 
 async def slot(direct: httpx.AsyncClient) -> dict[str, Any]:
-    """What the server works on, or has worked on last: it does one thing at a time."""
+    """Return the current or last work of the server: it does one thing at a time."""
     (only,) = (await direct.get("/slots")).json()
     return dict(only)

@@ -22,7 +22,7 @@ CASES = {
 
 @pytest.fixture(params=CASES)
 def made(request: pytest.FixtureRequest, server: Relay, monkeypatch: pytest.MonkeyPatch) -> tuple[AsyncSwarm, Agent]:
-    """The swarm and the agent of a recipe; `api_base` is what leads to the server of the test."""
+    """The swarm and the agent of a recipe; `api_base` leads to the server of the test."""
     recipe, name, path = CASES[request.param]
     pytest.importorskip(
         "litellm" if recipe == "LiteLLM" else "any_llm", reason="`nox -s deep -- providers` installs it"

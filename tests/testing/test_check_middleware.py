@@ -105,7 +105,7 @@ def test_a_backend_that_there_is_not_is_refused(backends: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [None, lambda handlers: None, 7], ids=["None", "returns None", "a number"])
 def test_what_is_no_middleware_is_refused(wrong: Any) -> None:
-    """The error of the run, which says what a middleware is, is in the text."""
+    """The text has the error of the run, which explains the form of a middleware."""
     with pytest.raises(
         AssertionError, match=r"a run must not fail because of the middleware, with ConfigurationError: .*Handlers"
     ):
@@ -209,7 +209,7 @@ def test_a_good_middleware_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(GOOD_ON_ASYNCIO))
 def test_a_good_middleware_for_asyncio_passes(name: str) -> None:
-    """What asyncio has may be used inside a step and around a call; the check is then told the backend."""
+    """A middleware may use asyncio inside a step and around a call; the check then gets the backend."""
     check_middleware(GOOD_ON_ASYNCIO[name], backends=["asyncio"])
 
 
@@ -218,7 +218,7 @@ def test_a_good_middleware_for_asyncio_passes(name: str) -> None:
 
 @pytest.mark.anyio
 async def test_it_can_be_called_inside_an_event_loop() -> None:
-    """It blocks, and says the same as outside; the loop around it is left as it is."""
+    """It blocks, and finds the same as outside; the loop around it is left as it is."""
     middleware, rule = BAD["group_across_a_yield"]
     assert rule in check(middleware)
     check_middleware(plain)
@@ -227,7 +227,7 @@ async def test_it_can_be_called_inside_an_event_loop() -> None:
 
 
 def test_what_it_quiets_is_as_before_afterwards(caplog: pytest.LogCaptureFixture) -> None:
-    """Warnings, the logger and the hook for ignored exceptions are those of the caller again."""
+    """Warnings, the logger and the hook for ignored exceptions are as the caller had them."""
     import sys
 
     hook, filters = sys.unraisablehook, list(warnings.filters)

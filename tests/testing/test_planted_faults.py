@@ -1,4 +1,4 @@
-"""Planted faults: each is still in the source where its table says, and its programs and tests find it."""
+"""Planted faults: each is still in the source at the place in its table, and its programs and tests find it."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_equal_seeds_are_equal_universes() -> None:
 
 
 def test_tasks_and_scopes_are_cancelled_in_the_same_order_in_each_equal_universe() -> None:
-    """The order is that of their hashes, which are not their addresses."""
+    """Their hashes give the order, and are not their addresses."""
     kept: list[bytearray] = []
 
     def order() -> list[int]:
@@ -234,7 +234,7 @@ def test_a_deadlock_is_reported_without_a_run_on_the_real_loop() -> None:
 
 
 def test_a_failure_that_needs_simulated_minutes_is_not_tried_on_the_real_loop() -> None:
-    """The report says so."""
+    """The report gives the reason."""
 
     async def program(_: World) -> None:
         await anyio.sleep(3600)
@@ -245,7 +245,7 @@ def test_a_failure_that_needs_simulated_minutes_is_not_tried_on_the_real_loop() 
 
 
 def test_a_program_that_hangs_only_on_the_real_loop_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report says that the failure did not happen there; a TimeoutError of the program stays one."""
+    """In the report, the failure did not happen there; a TimeoutError of the program stays one."""
     monkeypatch.setattr("aswarm.testing.simulate._search._MOST_REAL_SECONDS", 0.05)
     monkeypatch.setattr("aswarm.testing.simulate._search._CONFIRMATIONS", 1)
 

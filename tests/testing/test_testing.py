@@ -1,4 +1,4 @@
-"""`aswarm.testing` itself: the scripted model says what the script says, and `check_history` finds every fault."""
+"""`aswarm.testing` itself: the scripted model follows its script, and `check_history` finds every fault."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def test_a_script_may_be_one_function() -> None:
 
 @pytest.mark.anyio
 async def test_the_end_of_the_script_says_so() -> None:
-    """A request beyond the script fails, and the error says which request it was and what it asked."""
+    """A request beyond the script fails, and the error has its number and its last message."""
     model = ScriptedModel(["one"])
     swarm = AsyncSwarm(client=model.client())
     await swarm.run(Agent(), "first")
@@ -309,7 +309,7 @@ async def test_responses_and_events_fit_the_types_of_the_sdk(name: str) -> None:
 
 
 def shape(message: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a message of a request says; the Responses API has no place for the reasoning and the refusal of a message."""
+    """Return the content of a message of a request; the Responses API has no place for the reasoning and the refusal of a message."""
     return message["role"], message.get("content") or None, message.get("tool_calls"), message.get("tool_call_id")
 
 

@@ -1,7 +1,7 @@
 """The program that the conformance suite of the protocol runs as a client: our `MCPServer`, driven by a scripted model.
 
 python conformance_client.py URL        with MCP_CONFORMANCE_SCENARIO in the environment, and MCP_CONFORMANCE_CONTEXT
-                                        if the scenario says which calls it wants
+                                        if the scenario wants certain calls
 """
 
 from __future__ import annotations

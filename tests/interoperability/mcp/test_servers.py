@@ -54,7 +54,7 @@ def children() -> set[str]:
     """The processes that this one has started and not ended."""
     found: set[str] = set()
     for thread in Path("/proc/self/task").iterdir():
-        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread was ending
             found.update((thread / "children").read_text().split())
     return found
 
@@ -85,7 +85,7 @@ def until_served(port: int) -> None:
 
 
 async def told(server: MCPServer, *turns: Any) -> list[Any]:
-    """What the model is told in a run that makes these calls."""
+    """Return the texts that the model reads in a run with these calls."""
     async with AsyncSwarm(ScriptedModel([*turns, "Done."]).client()) as swarm:
         response = await swarm.run(Agent(functions=[*server.functions]), "Go")
     return [message["content"] for message in response.messages if message["role"] == "tool"]
@@ -171,7 +171,7 @@ async def test_server_everything_asks_the_user_in_a_call() -> None:
 
 @both
 async def test_server_filesystem(tmp_path: Path) -> None:
-    """Files are written, read and listed; its hints say what may run together and again; a refusal is told."""
+    """Files are written, read and listed; its hints decide which calls run together and again; the model reads a refusal."""
     async with MCPServer(filesystem(tmp_path), prefix="fs_", approve={"move_file"}) as files:
         hints = {each.__name__: (each.concurrent, each.repeatable) for each in files.functions}
         written, content, refused = await told(
@@ -308,7 +308,7 @@ RELEASED, NEXT = OFFICIAL / "conformance", PACKAGES / "conformance-next"
 
 
 def conformance(suite: Path, *arguments: str, **variables: str) -> str:
-    """Run the suite; what it prints."""
+    """Run the suite, and return its output."""
     command = [str(NODE), str(suite / "dist/index.js"), *arguments]
     environment = {**os.environ, **variables, "PATH": f"{NODE.parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)

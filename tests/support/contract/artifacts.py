@@ -1,7 +1,7 @@
 """What is published: checks of a wheel and an sdist, and the SBOM.
 
 `python -m tests.support.contract.artifacts check DIST AGAIN` prints the faults of the files in DIST; the files in AGAIN are a second
-build. `python -m tests.support.contract.artifacts sbom FILE` completes an SBOM, whose name is that of its wheel.
+build. `python -m tests.support.contract.artifacts sbom FILE` completes an SBOM, which has the name of its wheel.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Small runs against a scripted model, whose outcomes are tables of the pages: how runs end, and what the model is told.
+"""Small runs against a scripted model, whose outcomes are tables of the pages: how runs end, and the texts that the model reads.
 
-Nothing in a table is written by hand but the words for the rows: the outcomes are those of these runs.
+Only the words for the rows are written by hand: the outcomes come from these runs.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def exits() -> list[Exit]:
     async def slow() -> str:
         """Never answer."""
         for _ in range(50):
-            await anyio.lowlevel.checkpoint()  # until the call beside it has ended
+            await anyio.lowlevel.checkpoint()  # until the end of the call beside it
         cancel_at.set()
         await anyio.sleep(SECONDS)
         return "late"
@@ -128,7 +128,7 @@ def exits() -> list[Exit]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left: the `stop`, the type that was raised, and what stands for each call."""
+    """The end of a run: the `stop`, the type of the exception, and the answer to each call."""
 
     stop: str
     raised: str
@@ -175,7 +175,7 @@ async def by_stream(exit_: Exit, swarm: AsyncSwarm, _: ScriptedModel, left: list
 
 
 async def by_conversation(exit_: Exit, swarm: AsyncSwarm, _: ScriptedModel, left: list[Response]) -> None:
-    """A run of a stored conversation; the history is what the store has afterwards."""
+    """A run of a stored conversation; the history comes from the store."""
     store = MemoryStore()
     kept = Conversation(store, "c", swarm, agent=exit_.agent)
     runs = []
@@ -219,7 +219,7 @@ WAYS: dict[str, Way] = {
 
 
 async def outcome(exit_: Exit, way: Way) -> Outcome | None:
-    """End a run in this way, and say what is left; None if this way of running cannot end so."""
+    """End a run in this way, and return its outcome; None if this way of running cannot end so."""
     if (exit_.is_left and way is by_run) or (exit_.cancel_at and way is by_swarm):
         return None
     left: list[Response] = []
@@ -259,7 +259,7 @@ def _calls(response: Response) -> tuple[str, ...]:
     return tuple(answers.get(each, "(open)") for each in made)
 
 
-# --- what the model is told -------------------------------------------------------------------------------------------
+# --- the texts for the model -------------------------------------------------------------------------------------------
 
 
 async def book(city: str, nights: int = 1) -> str:
@@ -301,7 +301,7 @@ locate = external_tool(
 
 @dataclass(frozen=True)
 class Told:
-    """A call, and what the model reads of it. `error`: the type of the exception in `ToolCallFinished.error`."""
+    """A call, and the text that the model reads. `error`: the type of the exception in `ToolCallFinished.error`."""
 
     words: str
     text: str
@@ -309,7 +309,7 @@ class Told:
 
 
 async def told() -> list[Told]:
-    """What the model is told in each case."""
+    """Return the text that the model reads in each case."""
     one, two = Agent(name="one"), Agent(name="two")
     repeats = [call("quick")] * 5
     return [

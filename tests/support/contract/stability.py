@@ -1,4 +1,4 @@
-"""What a release promises and a later one must keep: public names, compared with the last tag, and the ends of deprecations.
+"""The promises of a release, which later releases must keep: public names, compared with the last tag, and the ends of deprecations.
 
 `python -m tests.support.contract.stability` prints the changes since the last tag that the changelog does not announce. An announced
 change has its name, in backticks, in a section above the section of the tag.

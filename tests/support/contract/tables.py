@@ -1,4 +1,4 @@
-"""The tables of pages that are made by running code: how runs end, what the model reads, exit codes, dialects, costs.
+"""The tables of pages that are made by running code: ends of runs, texts for the model, exit codes, dialects, costs.
 
 Each is a block of a page, between `<!-- made: name -->` and `<!-- end -->`. `python -m docs._site write` brings them up to date.
 """
@@ -62,7 +62,7 @@ def exits() -> str:
 
 
 def matrix() -> str:
-    """Every way to end by every way to run; "same" where it is that of the first column."""
+    """Every way to end by every way to run; "same" if it equals the first column."""
 
     async def rows() -> list[list[str]]:
         found = []
@@ -92,7 +92,7 @@ def _answer(text: str) -> str:
 
 
 def told() -> str:
-    """What the model is told."""
+    """Return the texts for the model."""
     cases = anyio.run(scenes.told)
     return table(
         ["the call", "the tool message", "`ToolCallFinished.error`"],
@@ -101,7 +101,7 @@ def told() -> str:
 
 
 def exit_codes() -> str:
-    """What the commands end with."""
+    """Return the exit codes of the commands."""
     return table(["code", "means"], ([str(code.value), code.meaning] for code in ExitCode))
 
 
@@ -132,7 +132,7 @@ DIALECTS = {
 
 
 def dialects() -> str:
-    """What the tests of the wire hold, by topic: a sentence for each test, and the shapes that it is run with."""
+    """Return the facts that the tests of the wire prove, by topic: a sentence for each test, and the shapes that it is run with."""
     parts = []
     bodies = ast.parse((PROJECT / "tests/support/wire/wire_bodies.py").read_text(encoding="utf-8"))
     for name, title in DIALECTS.items():
@@ -155,7 +155,7 @@ def _target(node: ast.AnnAssign | ast.Assign) -> str:
 
 
 def _keys(node: ast.AnnAssign | ast.Assign, known: dict[str, list[str]]) -> list[str]:
-    """Return the keys of a dict, with those of a known dict that it includes with `**`."""
+    """Return the keys of a dict, and the keys of a known dict that it includes with `**`."""
     found: list[str] = []
     for key, value in zip(node.value.keys, node.value.values, strict=True) if isinstance(node.value, ast.Dict) else ():
         if isinstance(key, ast.Constant) and isinstance(key.value, str):
@@ -247,6 +247,6 @@ def current(name: str, text: str) -> str:
 
 def write() -> None:
     """Bring all blocks up to date."""
-    logging.getLogger("aswarm").setLevel(logging.CRITICAL)  # of what goes wrong in the runs on purpose
+    logging.getLogger("aswarm").setLevel(logging.CRITICAL)  # some runs fail on purpose
     for name, page in blocks().items():
         page.write_text(current(name, page.read_text(encoding="utf-8")), encoding="utf-8")

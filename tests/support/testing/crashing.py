@@ -145,7 +145,7 @@ async def two_processes(world: World) -> None:
 
 
 async def cancelled_approvals(world: World) -> None:
-    """Runs are cancelled about when their call begins to wait; afterwards no call is open."""
+    """Runs are cancelled about when their call starts to wait; afterwards no call is open."""
 
     def answer(request: Any) -> Any:
         is_answered = request.messages[-1]["role"] == "tool"

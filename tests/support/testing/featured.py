@@ -40,7 +40,7 @@ USER = {"role": "user", "content": "go"}
 class Featured:
     """One conversation of a program: a ledger, a provider, and runs that are checked after each round.
 
-    `messages`: the history so far. `unknown`: the unknown calls so far. `is_clean`: whether each run has ended by itself.
+    `messages`: the history so far. `unknown`: the unknown calls so far. `is_clean`: whether no run was stopped.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -114,7 +114,7 @@ class Featured:
         return Answer("yes") if call.name == "ask" and call.reason is not None else True
 
     def check_usage(self) -> None:
-        """The usage is that of the whole answers of the provider. The last bytes of an answer say nothing new."""
+        """The usage has the tokens of the whole answers of the provider. The last bytes of an answer have none."""
         answers = [each for each in self.world.answers if each.provider == self.name]
         least = sum((each.usage or Usage() for each in answers if each.left == 0), Usage())
         most = sum((each.usage or Usage() for each in answers if each.left <= 20), Usage())
@@ -255,7 +255,7 @@ async def hedged(world: World) -> None:
         made = [event for run in world.runs if run.name.startswith(f"{name} ") for _, event in run.events]
         finished = sum(type(event).__name__ == "CompletionFinished" for event in made)
         assert finished <= each.used.requests <= len(requests), f"{each.used}, {len(requests)} requests"
-        if each.is_clean and not has_faults:  # each request is that of a completion or of a loser
+        if each.is_clean and not has_faults:  # each request is for a completion or a loser
             assert each.used.requests >= len(provider.requests), f"{each.used}, {len(provider.requests)} requests"
 
     await several(world, one)
@@ -284,7 +284,7 @@ def changing(handlers: Handlers) -> Handlers:
 
 
 async def middlewares(world: World) -> None:
-    """Retries count each completion once, and what a middleware writes into the context stays."""
+    """Retries count each completion once, and the changes of a middleware in the context stay."""
 
     async def one(name: str) -> None:
         each = Featured(world, name)
@@ -385,7 +385,7 @@ def drawn_code(ledger: Ledger, name: str) -> str:
 
 
 def check_code(each: Featured) -> None:
-    """Each result of the code is that of a call that has ended; the log has the writes of all calls that have ended, once."""
+    """Each result of the code comes from a call that has returned; the log has the writes of all such calls once."""
     for message in each.messages:
         if (
             message["role"] == "tool"
@@ -446,7 +446,7 @@ class Seen(BaseModel, frozen=True):
 
 
 async def typed_context(world: World) -> None:
-    """Functions with typed contexts of three kinds: the context is that of serial execution."""
+    """Functions with typed contexts of three kinds: the context equals serial execution."""
 
     async def one(name: str) -> None:
         each = Featured(world, name)

@@ -38,7 +38,7 @@ FAULTS = ("429", "500", "refused", "cut")
 
 @dataclass
 class Service:
-    """The agents and the model of a program. `answer`: the model. `has_oracle`: whether the context is that of `Ledger`."""
+    """The agents and the model of a program. `answer`: the model. `has_oracle`: whether the context follows `Ledger`."""
 
     ledger: Ledger
     agents: Sequence[Agent]
@@ -172,14 +172,14 @@ def drawing(world: World, ledger: Ledger, names: Sequence[str], most: int = 4) -
 
 
 async def crashed_contexts(world: World) -> None:
-    """Functions that write the context and return changes of it: after a crash, it is that of serial execution."""
+    """Functions that write the context and return changes of it: after a crash, it equals serial execution."""
     ledger = Ledger(world)
     names = ("charge", "add", "plain_add", "put", "plain_put", "look", "pay", "ask", "fails")
     await crashed(world, Service(ledger, [agent(ledger, *names)], drawing(world, ledger, names)))
 
 
 async def crashed_middleware(world: World) -> None:
-    """A middleware that counts the calls in the context: after a crash, the counts are those of the calls."""
+    """A middleware that counts the calls in the context: after a crash, it has counted each call."""
     ledger = Ledger(world)
     names = ("charge", "look", "put", "add")
 

@@ -1,7 +1,7 @@
 """A ledger of the effects of one universe, functions that note their effects in it, and the oracle that compares it with histories.
 
 Each scripted call has a key of its own, which its function returns as "done KEY". So the ledger knows which calls have run, and a
-history says which calls have a result. The ledger survives crashes, as a bank does.
+history shows which calls have a result. The ledger survives crashes, as a bank does.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Ledger:
         unknown: Sequence[Any] = (),
         context: Mapping[str, Any] | None = None,
     ) -> None:
-        """The history tells what has happened, and the context is that of serial execution.
+        """The history agrees with the ledger, and the context equals serial execution.
 
         `messages`: a whole history. `unknown`: the unknown calls of its runs.
         """
