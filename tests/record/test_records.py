@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, CompletionError, ConfigurationError, Result
-from tests.support.record.journaled import Died, Json, Script, calls, dies, noting, rerun, says
+from tests.support.record.journaled import Died, Json, Script, calls, dies, entries_of, noting, rerun, says
 from tests.support.run.one_turn import contents
 
 pytestmark = pytest.mark.anyio
@@ -34,6 +34,21 @@ async def test_context_changes_are_replayed(path: Path) -> None:
         await rerun(path, Script(calls("change"), calls("change"), dies()), agent, context={"old": 1})
     await rerun(path, Script(calls("look"), says("Done")), agent, context={"old": 1})
     assert seen == [{"count": 2, "last": [1.5, None, {"a": True}]}]
+
+
+async def test_the_changes_of_a_result_are_recorded_once(path: Path) -> None:
+    """The next call, which sees them in the context, has only its own writes in its record."""
+
+    async def give() -> Result:
+        return Result(value="given", context_variables={"a": 1})
+
+    async def write(context_variables: Json) -> str:
+        context_variables["b"] = context_variables["a"] + 1
+        return "written"
+
+    await rerun(path, Script(calls("give", "write"), says("Done")), Agent(functions=[give, write]))
+    outcomes = [entry["_outcome"] for entry in entries_of(path) if "_outcome" in entry]
+    assert outcomes == [{"context": {"a": 1}}, {"written": {"b": 2}}]
 
 
 @pytest.mark.parametrize(

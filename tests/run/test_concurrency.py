@@ -212,6 +212,23 @@ async def test_results_are_merged_in_call_order() -> None:
     assert response.context_variables == {"x": "quick", "only slow": 1}
 
 
+async def test_the_next_agent_sees_the_changes_of_the_turn_that_hands_off() -> None:
+    """The changes of all calls of the turn are in the context before the next agent reads it."""
+
+    async def hand_over() -> Result:
+        return Result(
+            agent=Agent(name="Next", instructions=lambda context: str(dict(context))), context_variables={"a": 1}
+        )
+
+    async def change() -> Result:
+        return Result(context_variables={"b": 2})
+
+    model = ScriptedModel([[call("change"), call("hand_over")], "Done"])
+    response = await AsyncSwarm(model.client()).run(Agent(functions=[change, hand_over]), "Go")
+    assert model.requests[1].messages[0]["content"] == "{'b': 2, 'a': 1}"
+    assert response.context_variables == {"a": 1, "b": 2}
+
+
 async def test_a_mapping_is_a_read_only_view() -> None:
     """Writing to the view fails like any other error of a tool, and changes nothing."""
 

@@ -107,6 +107,9 @@ declared_plain, declared_reader, declared_writer = (tool(concurrent=True)(each) 
         ([declared_writer, declared_writer], [[0, 1]]),
         ([declared_writer, reader], [[0], [1]]),
         ([reader, declared_writer], [[0], [1]]),
+        # a writer passes no waiting call that reads the context
+        ([tool(approve=True)(alone), declared_writer], [[0, 1]]),
+        ([tool(approve=True, concurrent=True)(reader), declared_writer], [[0], [1]]),
     ],
 )
 def test_groups(functions: list[Any], groups: list[list[int]]) -> None:

@@ -35,7 +35,7 @@ from aswarm import (
 )
 from aswarm.conversations import Change, MemoryStore, SQLiteStore, SQLStore
 from aswarm.guards import Replace, guard_tool
-from aswarm.middleware import CompletionRequest, Handlers, ToolOutcome
+from aswarm.middleware import CompletionRequest, Handlers, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -199,10 +199,10 @@ async def test_instructions_are_repaired(is_function: bool) -> None:
 
 
 def replacing(handlers: Handlers) -> Handlers:
-    """Replace each result, and add a message to each request, as a summary does."""
+    """Replace each result by a text or by parts, and add a message to each request, as a summary does."""
 
-    async def call_tool(*_: Any) -> ToolOutcome:
-        return ToolOutcome([{"type": "text", "text": NAME}])
+    async def call_tool(made: ToolCall, *_: Any) -> ToolOutcome:
+        return ToolOutcome(NAME if made.name == "look" else [{"type": "text", "text": NAME}])
 
     async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         request.body["messages"].insert(1, {"role": "user", "content": NAME})
@@ -216,10 +216,10 @@ def replacing(handlers: Handlers) -> Handlers:
 @pytest.mark.parametrize("api", ["chat", "responses"])
 async def test_the_text_of_a_middleware_is_repaired(api: Any) -> None:
     """Results, messages and settings of a middleware are repaired."""
-    model = ScriptedModel([call("look"), "Done."])
+    model = ScriptedModel([[call("look"), call("see")], "Done."])
     swarm = AsyncSwarm(model.client(), api=api, middleware=[replacing])
-    response = await swarm.run(Agent(functions=[tool(name="look")(lambda: "x")]), "Hi!")
-    assert response.messages[1]["content"] == [{"type": "text", "text": REPAIRED}]
+    response = await swarm.run(Agent(functions=[tool(name=name)(lambda: "x") for name in ("look", "see")]), "Hi!")
+    assert [each["content"] for each in response.messages[1:3]] == [REPAIRED, [{"type": "text", "text": REPAIRED}]]
     assert model.requests[1].body["metadata"] == {REPAIRED: REPAIRED}
 
 

@@ -104,12 +104,16 @@ def noting(notes: list[str], name: str, result: Callable[[], Any] = lambda: "don
     return function
 
 
-def kinds(path: Path) -> list[str]:
-    """Return the types of the entries in the file, in order, without the entries of turns."""
+def entries_of(path: Path) -> list[Json]:
+    """Return the entries in the file, in order."""
     with closing(sqlite3.connect(path)) as file:
         rows = file.execute("SELECT data FROM aswarm_entry ORDER BY run, first").fetchall()
-    entries = [json.loads(line) for (data,) in rows for line in data.split(b"\n")]
-    return [entry["type"] for entry in entries if entry["type"] != "TurnStarted"]
+    return [json.loads(line) for (data,) in rows for line in data.split(b"\n")]
+
+
+def kinds(path: Path) -> list[str]:
+    """Return the types of the entries in the file, in order, without the entries of turns."""
+    return [entry["type"] for entry in entries_of(path) if entry["type"] != "TurnStarted"]
 
 
 def fail_from(path: Path, kind: str) -> None:

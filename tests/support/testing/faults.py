@@ -175,6 +175,7 @@ FAULTS = (
         "self.context.update(self.turn.calls.changes())\n",
         "if self.turn.calls.handed_to() is None:\n            self.context.update(self.turn.calls.changes())\n",
         "handoffs",
+        tests=("tests/run/test_concurrency.py::test_the_next_agent_sees_the_changes_of_the_turn_that_hands_off",),
     ),
     fault(
         "the changes of a finished call are lost by a cancellation",
@@ -323,6 +324,13 @@ FAULTS = (
         ),
     ),
     fault(
+        "the merged changes of a Result are recorded again",
+        "_record/recorder.py",
+        "if outcome.result is not None and call.parent is None:",
+        "if False:",
+        tests=("tests/record/test_records.py::test_the_changes_of_a_result_are_recorded_once",),
+    ),
+    fault(
         "the changes of a Result inside code count as recorded",
         "_record/recorder.py",
         "if outcome.result is not None and call.parent is None:",
@@ -376,6 +384,13 @@ FAULTS = (
         tests=("tests/run/test_waiting_order.py::test_calls_of_one_id_and_name",),
     ),
     fault(
+        "a writer passes a waiting call that reads the context",
+        "_run/plan.py",
+        "any(takes_context(other) or may_return_result(other) for other in waiting)",
+        "any(map(may_return_result, waiting))",
+        tests=("tests/run/test_plan.py::test_groups",),
+    ),
+    fault(
         "a decision that the run did not reach loses the question of its call",
         "_run/turn.py",
         "(call, self._entry_of(call) or self._recorded.get(call.index))",
@@ -418,7 +433,7 @@ FAULTS = (
         "_run/outcome.py",
         "if (content := sendable_data(content)) is not self.content:",
         "if False:",
-        tests=("tests/run/test_text_that_cannot_be_encoded.py::test_a_decision_is_repaired",),
+        tests=("tests/run/test_text_that_cannot_be_encoded.py::test_the_text_of_a_middleware_is_repaired",),
     ),
     fault(
         "a null in place of a default fails the call",
@@ -483,9 +498,7 @@ FAULTS = (
         "_rate_limits/policy.py",
         "if (is_news or now >= self._paused_until) and self._paid >= 1:",
         "if False:",
-        tests=(
-            "tests/rate_limits/test_pauses.py::test_a_rejection_that_is_paid_lets_its_own_request_wait",
-        ),
+        tests=("tests/rate_limits/test_pauses.py::test_a_rejection_that_is_paid_lets_its_own_request_wait",),
     ),
     fault(
         "the second of two streams with content at once stays open",
