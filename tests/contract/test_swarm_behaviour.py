@@ -5,14 +5,14 @@ Facts from Swarm's README and its tests/test_core.py. Every run goes through a r
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Result, function_to_json
+from aswarm import Agent, AsyncSwarm, Response, Result, function_to_json
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -24,16 +24,12 @@ def swarm_of(*steps: Any, cut: int | None = None) -> tuple[AsyncSwarm, ScriptedM
 
 
 async def test_simple_answer() -> None:
-    """One answer is one request and one assistant message with all four keys."""
+    """One answer is one request and one assistant message with all four keys; a str is one user message."""
     swarm, model = swarm_of("Hello!")
-    response = await swarm.run(Agent(), [{"role": "user", "content": "Hi"}])
+    response = await swarm.run(Agent(), "Hi")
     assert response.messages == [{"role": "assistant", "content": "Hello!", "sender": "Agent", "tool_calls": None}]
-    assert (response.text, response.stop, response.agent, response.context_variables) == (
-        "Hello!",
-        "answer",
-        Agent(),
-        {},
-    )
+    assert (response.text, response.stop) == ("Hello!", "answer")
+    assert (response.agent, response.context_variables) == (Agent(), {})
     assert model.requests[0].body == {
         "model": "gpt-6-luna",
         "messages": [{"role": "system", "content": "You are a helpful agent."}, {"role": "user", "content": "Hi"}],
@@ -41,46 +37,23 @@ async def test_simple_answer() -> None:
     }
 
 
-async def test_a_str_is_one_user_message() -> None:
-    """`messages` may be a str, short for one user message."""
-    swarm, model = swarm_of("Hello!")
-    await swarm.run(Agent(), "Hi")
-    assert model.requests[0].messages[-1] == {"role": "user", "content": "Hi"}
-
-
-async def test_tool_call() -> None:
-    """A called function gets the model's arguments, and its result goes back as a tool message of exactly four keys."""
+async def test_tool_calls() -> None:
+    """Functions get the arguments of the model, in order, and each result goes back as a tool message of exactly four keys."""
     seen: list[str] = []
 
     def get_weather(location: str) -> str:
         seen.append(location)
-        return "It's sunny today."
+        return f"It's sunny in {location}."
 
-    swarm, model = swarm_of(call("get_weather", location="San Francisco", call_id="c1"), "Sunny.")
+    cities = ["San Francisco", "Oslo"]
+    calls = [call("get_weather", location=city, call_id=city) for city in cities]
+    swarm, model = swarm_of(calls, "Sunny.")
     response = await swarm.run(Agent(name="Weather", functions=[get_weather]), "Weather?")
-    assert seen == ["San Francisco"]
-    assert response.messages[1] == {
-        "role": "tool",
-        "tool_call_id": "c1",
-        "tool_name": "get_weather",
-        "content": "It's sunny today.",
-    }
-    assert [message["role"] for message in response.messages] == ["assistant", "tool", "assistant"]
-    assert model.requests[1].messages[-1] == {"role": "tool", "tool_call_id": "c1", "content": "It's sunny today."}
-
-
-async def test_several_tool_calls() -> None:
-    """The calls of one message run in order and each is answered, in order."""
-    seen: list[int] = []
-
-    def note(number: int) -> int:
-        seen.append(number)
-        return number * 10
-
-    swarm, _ = swarm_of([call("note", number=1), call("note", number=2), call("note", number=3)], "Done")
-    response = await swarm.run(Agent(functions=[note]), "Go")
-    assert seen == [1, 2, 3]
-    assert [message["content"] for message in response.messages[1:4]] == ["10", "20", "30"]
+    assert seen == cities
+    answers = [{"role": "tool", "tool_call_id": city, "content": f"It's sunny in {city}."} for city in cities]
+    assert response.messages[1:3] == [{**answer, "tool_name": "get_weather"} for answer in answers]
+    assert [message["role"] for message in response.messages] == ["assistant", "tool", "tool", "assistant"]
+    assert model.requests[1].messages[-2:] == answers
     check_history(response.messages)
 
 
@@ -104,17 +77,13 @@ async def test_handoff() -> None:
 async def test_a_message_may_call_and_speak() -> None:
     """Text beside tool calls is kept in the same assistant message."""
     swarm, _ = swarm_of(ScriptedAnswer("Let me see.", calls=[call("look")]), "Found.")
-    response = await swarm.run(Agent(functions=[_named("look")]), "Look!")
+    response = await swarm.run(Agent(functions=[look]), "Look!")
     assert response.messages[0]["content"] == "Let me see."
     assert response.text == "Found."
 
 
-def _named(name: str) -> Callable[[], str]:
-    def function() -> str:
-        return "nothing"
-
-    function.__name__ = name
-    return function
+def look(what: str = "") -> str:
+    return "nothing"
 
 
 async def test_result_with_value_agent_and_context() -> None:
@@ -213,17 +182,72 @@ async def test_schema_of_greet() -> None:
     assert response.messages[1]["content"] == "Hello Ann, glad you are 40 in New York!"
 
 
-async def test_continuing_a_conversation() -> None:
-    """Swarm's loop of a REPL: the messages of a response are appended, the user's next follows, the agent is kept."""
-    second = Agent(name="Second")
-    swarm, model = swarm_of(call("transfer_to_second"), "Second here.", "Still here.")
-    messages: list[Any] = [{"role": "user", "content": "Second, please"}]
-    response = await swarm.run(Agent(functions=[second]), messages)
-    messages += [*response.messages, {"role": "user", "content": "Still there?"}]
-    assert response.agent is not None
-    response = await swarm.run(response.agent, messages, response.context_variables)
-    assert response.text == "Still here."
-    assert [message["role"] for message in model.requests[2].messages] == [
-        *("system", "user", "assistant", "tool", "assistant", "user")
-    ]
-    check_history(model.requests[2].messages)
+# --- streams ---
+
+
+async def test_streaming_event_order() -> None:
+    """Per turn: start, deltas, end before the tools run; last the response, once."""
+    order: list[str] = []
+
+    def look() -> str:
+        order.append("tool")
+        return "ok"
+
+    swarm, _ = swarm_of(ScriptedAnswer("Wait", calls=[call("look")]), "All is well", cut=2)
+    stream = swarm.run(Agent(name="A", functions=[look]), "Go", stream=True)
+    events = []
+    async for event in stream:
+        order.append(event.get("delim") or ("response" if "response" in event else "delta"))
+        events.append(event)
+    squeezed = [kind for kind, before in zip(order, [None, *order], strict=False) if kind != before]
+    assert squeezed == ["start", "delta", "end", "tool", "start", "delta", "end", "response"]
+    assert isinstance(events[-1]["response"], Response)
+    assert events[-1]["response"] is stream.response
+    firsts = [event for event in events if event.get("sender")]
+    assert [(event["role"], event["sender"]) for event in firsts] == [("assistant", "A"), ("assistant", "A")]
+    assert "".join(event["content"] for event in events if event.get("content")) == "WaitAll is well"
+
+
+async def test_streamed_dicts_have_every_key_and_stay_as_they_were() -> None:
+    """Each delta has role, content and tool_calls; each fragment index, id, type and function; none changes later."""
+    swarm, _ = swarm_of(call("look", what="everything"), "Well", cut=3)
+    events: list[dict[str, Any]] = []
+    copies: list[str] = []
+    async for event in swarm.run_and_stream(Agent(functions=[look]), "Go"):
+        events.append(event)
+        copies.append(repr(event) if "response" not in event else "")
+    assert copies == [repr(event) if "response" not in event else "" for event in events]
+    deltas = [event for event in events if not {"delim", "response"} & set(event)]
+    assert all({"role", "content", "tool_calls"} <= set(delta) for delta in deltas)
+    fragments = [fragment for delta in deltas for fragment in delta["tool_calls"] or ()]
+    assert all(set(fragment) == {"index", "id", "type", "function"} for fragment in fragments)
+    assert all(set(fragment["function"]) == {"name", "arguments"} for fragment in fragments)
+    assert "".join(fragment["function"]["arguments"] or "" for fragment in fragments) == '{"what": "everything"}'
+    assert [fragment["id"] is None for fragment in fragments] == [False, *[True] * (len(fragments) - 1)]
+
+
+async def test_the_stream_is_its_own_awaitable() -> None:
+    """`async for` works on `run(stream=True)` and on `await run(stream=True)`, and it is an async generator."""
+    swarm, _ = swarm_of("one", "two")
+    stream = swarm.run(Agent(), "Hi", stream=True)
+    assert await stream is stream
+    assert [event["response"].text async for event in stream if "response" in event] == ["one"]
+    texts = [e["response"].text async for e in await swarm.run(Agent(), "Hi", stream=True) if "response" in e]
+    assert texts == ["two"]
+    assert hasattr(stream, "asend") and hasattr(stream, "athrow") and hasattr(stream, "aclose")
+
+
+async def test_run_takes_swarms_arguments_in_swarms_order() -> None:
+    """The first eight parameters and their defaults are Swarm's."""
+    expected = {
+        "agent": inspect.Parameter.empty,
+        "messages": inspect.Parameter.empty,
+        "context_variables": None,
+        "model_override": None,
+        "stream": False,
+        "debug": False,
+        "max_turns": math.inf,
+        "execute_tools": True,
+    }
+    parameters = list(inspect.signature(AsyncSwarm.run).parameters.values())[1:9]
+    assert {parameter.name: parameter.default for parameter in parameters} == expected
