@@ -126,15 +126,6 @@ async def test_mock_clients(mocked: Any, reply: Callable[[ScriptedAnswer], Any],
 
 
 @pytest.mark.parametrize("face", FACES)
-async def test_swarms_own_mock_client(face: Face) -> None:
-    """Swarm's MockOpenAIClient: two nested MagicMocks whose `create` returns `ChatCompletion` objects."""
-    client = SimpleNamespace(chat=MagicMock())
-    client.chat.completions = MagicMock()
-    client.chat.completions.create.side_effect = [typed(answer) for answer in SCRIPT]
-    check(await through(client, face))
-
-
-@pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("make", [simple, mock, dict], ids=["SimpleNamespace", "MagicMock", "dict"])
 async def test_a_reply_with_nothing_but_a_message(make: Callable[[Any], Any], face: Face) -> None:
     """A whole reply without finish_reason, usage or index, as short mocks are, has finished: Swarm never read those."""

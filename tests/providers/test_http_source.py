@@ -47,20 +47,6 @@ async def test_headers_of_the_environment(client: str, monkeypatch: pytest.Monke
 
 
 @on_each_transport
-async def test_a_redirect_is_followed_with_the_request(transport: Transport) -> None:
-    """Status 307 and 308 keep method and body. Another origin does not get the key."""
-    statuses = ["307 Temporary Redirect", "308 Permanent Redirect"]
-    async with serve(lambda _: whole(ScriptedAnswer("hello"))) as target, serve(lambda _: moved) as server:
-        for status in statuses:
-            moved = Reply([], status=status, headers={"location": f"{target.base_url}/chat/completions"})
-            async with client_at(server.base_url, transport) as client:
-                assert (await AsyncSwarm(client).run(Agent(), "hi")).text == "hello"
-    assert target.requests == server.requests
-    assert len(target.requests) == len(statuses)
-    assert not [head for head in target.heads if "authorization" in head.lower()]
-
-
-@on_each_transport
 @pytest.mark.parametrize("status", ["301 Moved Permanently", "302 Found", "303 See Other"])
 async def test_a_redirect_that_drops_the_request_is_an_error(status: str, transport: Transport) -> None:
     """A client asks the new address with GET, as browsers do: the answer is that of the target, and names its status."""

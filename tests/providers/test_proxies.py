@@ -65,6 +65,9 @@ on_each_way = pytest.mark.parametrize(
     ("way", "anyio_backend"),
     [(way, "asyncio") for way in SWARMS] + [(way, "trio") for way in SWARMS if "aiohttp" not in way],
 )
+on_each_transport = pytest.mark.parametrize(
+    ("way", "anyio_backend"), [(way, "asyncio") for way in ("direct", "httpx", "aiohttp")]
+)
 with_and_without_tls = pytest.mark.parametrize("tls", [True, False], ids=["https", "http"])
 
 
@@ -115,17 +118,18 @@ def values(head: str, name: str) -> list[str]:
 @on_each_way
 @with_and_without_tls
 @pytest.mark.parametrize("credentials", ["", CREDENTIALS], ids=["open", "user"])
-@pytest.mark.parametrize("name", ["https_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "ALL_PROXY"])
 async def test_a_proxy_gets_its_own_credentials_alone(
     way: str, tls: bool, credentials: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Inside TLS, the proxy reads no header of the request. Without TLS, the key passes through it once, for the server."""
     async with between(tls, monkeypatch) as (seen, server):
-        name = name if tls else name.replace("https", "http")
+        name = name if tls else name.replace("HTTPS", "HTTP")
         monkeypatch.setenv(name, f"http://{credentials}{seen.address}")
         assert await answers(way) == ["hello", "hello"]
     expected = [f"Basic {base64.b64encode(b'user:p@ss').decode()}"] if credentials else []
-    assert seen.heads
+    first = f"CONNECT 127.0.0.1:{server.port}" if tls else f"POST {server.base_url}/chat/completions"
+    assert set(seen.requests) == {f"{first} HTTP/1.1"}
     for head in seen.heads:
         assert values(head, "proxy-authorization") == expected
         assert head.count("sk-") == 0 if tls else head.count(KEY) == 1
@@ -151,15 +155,25 @@ async def test_an_error_of_a_proxy_shows_no_secret(
         assert secret not in shown
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_host_without_a_proxy_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_each_transport
+async def test_a_host_without_a_proxy_is_asked_directly(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """NO_PROXY holds for "direct" as for the clients of openai."""
     async with between(True, monkeypatch) as (seen, server):
         monkeypatch.setenv("https_proxy", f"http://{CREDENTIALS}{seen.address}")
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        assert await answers("direct") == ["hello", "hello"]
+        assert await answers(way) == ["hello", "hello"]
     assert seen.heads == []
     assert not any(values(head, "proxy-authorization") for head in server.heads)
+
+
+@on_each_transport
+async def test_an_unknown_certificate(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client refuses a certificate of an unknown issuer, and the error names the certificate."""
+    async with between(True, monkeypatch):
+        monkeypatch.delenv("SSL_CERT_FILE")
+        with pytest.raises(CompletionError, match="TLS failed; check http against https, and the cert") as caught:
+            await answers(way)
+    assert "CERTIFICATE_VERIFY_FAILED" in str(caught.value)
 
 
 def test_a_batch_on_direct_shows_a_proxy_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,3 +337,20 @@ def test_the_same_host_over_tls_gets_the_headers(old: str, new: str, keeps: bool
     following = redirected(Outgoing("POST", old, b"{}", {"api-key": KEY}, None), 308, new)
     assert following is not None
     assert (following.url, following.headers) == (new, {"api-key": KEY} if keeps else {})
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("name", ["ALL_PROXY", "https_proxy"])
+async def test_aiohttp_takes_no_socks_proxy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """aiohttp would send plain HTTP to it: "auto" is httpx then, and "aiohttp" is refused."""
+    made: list[object] = []
+    monkeypatch.setattr(openai, "DefaultAioHttpClient", made.append)
+    monkeypatch.setenv(name, "socks5://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "*")  # httpx imports no package for SOCKS then
+    async with AsyncSwarm() as swarm:
+        assert isinstance(swarm.client, openai.AsyncOpenAI)
+    with pytest.raises(
+        ConfigurationError, match="cannot use the SOCKS proxy of the environment; leave it out, or unset"
+    ):
+        await answers("aiohttp")
+    assert made == []

@@ -17,15 +17,13 @@ from aswarm import (
     CompletionError,
     CompletionRequest,
     ConfigurationError,
-    RateLimits,
     ReasoningDelta,
     ResponsesSource,
     Result,
-    StreamInterrupted,
     Swarm,
     TextDelta,
 )
-from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, Step, call, check_history
+from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, Step, call
 from tests.support.providers.loopback import whole_response
 from tests.support.wire.response_bodies import check_body
 
@@ -85,24 +83,6 @@ def plain(messages: list[Any]) -> list[Any]:
 
 
 # --- the same over both ---
-
-
-@pytest.mark.anyio
-@WAYS
-async def test_the_same_conversation_gives_the_same_messages(way: str) -> None:
-    """Messages, context, agent, usage; every body fits the types of the SDK."""
-    left = {}
-    for api in APIS:
-        model = ScriptedModel(conversation(), cut=3, api=api)  # type: ignore[arg-type]
-        left[api] = await run(AsyncSwarm(model.client()), way, agents())
-        check_history(left[api].messages)
-        assert {request.is_responses for request in model.requests} == {api == "responses"}
-        for request in model.requests if api == "responses" else ():
-            check_body(request.body)
-    chat, responses = left["chat"], left["responses"]
-    assert plain(responses.messages) == chat.messages
-    assert (responses.context_variables, responses.agent.name) == ({"city": "Rome"}, "Second")
-    assert (responses.usage, responses.stop) == (chat.usage, chat.stop)
 
 
 @pytest.mark.anyio
@@ -211,37 +191,6 @@ async def test_a_call_that_waits_for_this_program_ends_the_run(way: str) -> None
 
 
 @pytest.mark.anyio
-@WAYS
-@pytest.mark.parametrize(
-    ("step", "kind", "retryable"),
-    [
-        (Failure(429, "slow down", "rate_limit_exceeded"), CompletionError, True),
-        (Failure(400, "bad", "invalid_request_error"), CompletionError, False),
-        (RawAnswer([b"<html>"], "text/html"), CompletionError, True),
-    ],
-)
-async def test_a_failed_request(way: str, step: Step, kind: type[Exception], retryable: bool) -> None:
-    """The error of the provider, with a valid response."""
-    model = ScriptedModel([step], api="responses")
-    with pytest.raises(kind) as raised:
-        await run(AsyncSwarm(model.client()), way, agents())
-    assert raised.value.retryable is retryable  # type: ignore[attr-defined]
-    assert raised.value.response is not None  # type: ignore[attr-defined]
-    assert model.open_streams == 0
-
-
-@pytest.mark.anyio
-async def test_a_stream_that_breaks_keeps_its_text() -> None:
-    """StreamInterrupted, with the text in `partial`."""
-    model = ScriptedModel([ScriptedAnswer("Hello, world", break_after=6)], cut=3, api="responses")
-    with pytest.raises(StreamInterrupted) as raised:
-        await run(AsyncSwarm(model.client()), "stream", Agent(model="gpt-6-luna"))
-    assert raised.value.partial == "Hello,"
-    assert raised.value.response is not None
-    assert raised.value.response.messages == []
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
 async def test_an_answer_that_was_cut_is_an_answer(reason: str) -> None:
     """Its finish reason is in the event."""
@@ -249,16 +198,6 @@ async def test_an_answer_that_was_cut_is_an_answer(reason: str) -> None:
     async with AsyncSwarm(model.client()).stream(Agent(model="gpt-6-luna"), "Hi") as events:
         finished = [event.finish_reason async for event in events if hasattr(event, "finish_reason")]
     assert (finished, events.response.text) == ([reason], "Hel")
-
-
-@pytest.mark.anyio
-async def test_limits_and_retries_hold() -> None:
-    """A 429 is waited for by the swarm, and the request is sent once by the client."""
-    headers = {"retry-after-ms": "1"}
-    model = ScriptedModel([Failure(429, "slow", "rate_limit_exceeded", headers=headers), "Hello"], api="responses")
-    swarm = AsyncSwarm(model.client(max_retries=5), rate_limits=RateLimits(requests_per_minute=6000))
-    assert (await swarm.run(Agent(model="gpt-6-luna"), "Hi")).text == "Hello"
-    assert len(model.requests) == 2
 
 
 @pytest.mark.anyio

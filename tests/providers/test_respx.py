@@ -14,7 +14,7 @@ import pytest
 import respx
 from openai import AsyncOpenAI
 
-from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, StreamInterrupted
 from aswarm.testing import ScriptedAnswer, call, check_history
 from tests.support.providers import loopback
 
@@ -71,30 +71,6 @@ async def test_a_streamed_conversation(api: respx.Route) -> None:
             pass
     assert run.response.text == "Sunny."
     assert run.response.usage.requests == api.call_count == 2
-
-
-async def test_retries_are_the_sdks(api: respx.Route) -> None:
-    """A 429 is tried again by the SDK, as often as the client says."""
-    api.side_effect = [httpx.Response(429, headers={"retry-after-ms": "1"}), whole(ScriptedAnswer("Hi"))]
-    response = await AsyncSwarm(client=client(max_retries=1)).run(Agent(), "Hello")
-    assert (response.text, api.call_count) == ("Hi", 2)
-
-
-async def test_an_error_status(api: respx.Route) -> None:
-    """A 401 is a CompletionError with its status and the provider's own words."""
-    api.mock(return_value=httpx.Response(401, json={"error": {"message": "Incorrect API key", "code": "invalid"}}))
-    with pytest.raises(CompletionError, match="Incorrect API key") as caught:
-        await AsyncSwarm(client=client()).run(Agent(), "Hello")
-    assert (caught.value.status_code, caught.value.retryable) == (401, False)
-
-
-@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadTimeout("slow")])
-async def test_a_transport_error(api: respx.Route, error: httpx.HTTPError) -> None:
-    """An httpx error of the transport is a retryable CompletionError without a status."""
-    api.mock(side_effect=error)
-    with pytest.raises(CompletionError) as caught:
-        await AsyncSwarm(client=client()).run(Agent(), "Hello")
-    assert (caught.value.status_code, caught.value.retryable) == (None, True)
 
 
 async def test_a_stream_that_is_cut(api: respx.Route) -> None:

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aswarm import CompletionError, StreamInterrupted
@@ -253,6 +253,7 @@ def parses(text: str) -> bool:
 @given(
     st.lists(st.sampled_from(["{", "}", "[", "]", '"', "\\", '"a"', ":", "1", " ", ",", "{}", '{"a":1}']), max_size=9)
 )
+@example(["{}", '"a"', "{:}"])
 def test_a_call_with_an_equal_id_starts_after_whole_arguments(pieces: list[str]) -> None:
     """Compared with a parser that reads everything again at each fragment."""
     message = accumulated({"tool_calls": [call(0, "c", piece)]} for piece in pieces)

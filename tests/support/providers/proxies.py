@@ -41,16 +41,14 @@ class Proxy:
         self.refuses = False
         self.heads: list[str] = []
         self.requests: list[str] = []
-        self.credentials: list[str] = []
 
     async def handle(self, stream: anyio.abc.SocketStream) -> None:
         head = b""
         while b"\r\n\r\n" not in head:
             head += await stream.receive()
         self.heads.append(head.decode("latin-1"))
-        first, *headers = self.heads[-1].split("\r\n")
+        first = self.heads[-1].partition("\r\n")[0]
         self.requests.append(first)
-        self.credentials += [line.split(" ")[-1] for line in headers if line.lower().startswith("proxy-authorization:")]
         if self.refuses:
             async with stream:
                 await stream.send(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n")
