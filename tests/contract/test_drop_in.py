@@ -133,7 +133,9 @@ def test_a_handoff_and_context_variables() -> None:
     first, second = Agent(name="First", functions=functions), Agent(name="Second", instructions=instructions)
     second.functions.append(who)
     mock = MockOpenAIClient(reply(None, [{"name": "transfer"}]), reply(None, [{"name": "who"}]), reply("Done"))
-    response = Swarm(mock).run(first, HELLO, context_variables={"user": "Ann"})
+    given = {"user": "Ann"}
+    response = Swarm(mock).run(first, HELLO, context_variables=given)
+    assert given == {"user": "Ann"}
     assert response.agent == second
     assert response.context_variables == {"user": "Ann", "department": "sales", "asked": True}
     assert [message["content"] for message in response.messages if message["role"] == "tool"] == [

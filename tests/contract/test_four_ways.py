@@ -31,20 +31,6 @@ USAGE = {
 }
 
 
-@dataclass(frozen=True)
-class Conversation:
-    """A script, the agent it is for, and how the run ends."""
-
-    agent: Callable[[], Agent]
-    script: list[ScriptedAnswer]
-    roles: list[str]
-    stop: str = "answer"
-    agent_name: str = "A"
-    context: dict[str, Any] = field(default_factory=dict)
-    text: str = "Done"
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
 def add(a: int, b: int) -> int:
     return a + b
 
@@ -70,79 +56,62 @@ def two_handoffs() -> Agent:
     return Agent(name="A", functions=[Agent(name="B"), Agent(name="C")])
 
 
+@dataclass(frozen=True)
+class Conversation:
+    """A script, the agent it is for, and how the run ends."""
+
+    script: list[ScriptedAnswer]
+    agent: Callable[[], Agent] = one_agent
+    stop: str = "answer"
+    agent_name: str = "A"
+    context: dict[str, Any] = field(default_factory=dict)
+    text: str = "Done"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def roles(self) -> list[str]:
+        """The roles of the messages: each call has its answer, unless the calls are left to the caller."""
+        answered = 0 if self.stop == "tool_calls" else 1
+        return [role for each in self.script for role in ("assistant", *["tool"] * (answered * len(each.calls)))]
+
+
 def calls(*made: Any, text: str | None = None, **more: Any) -> ScriptedAnswer:
     return ScriptedAnswer(text, calls=made, usage=USAGE, **more)
 
 
 DONE = ScriptedAnswer("Done", usage=USAGE)
+UNUSUAL = "Ça va? 你好 👩‍🚀\u2028\r\n\n"
+SUM = call("add", a=1, b=2, call_id="c1")
 TABLE = {
-    "an answer": Conversation(one_agent, [DONE], ["assistant"]),
-    "no text at all": Conversation(one_agent, [ScriptedAnswer("", usage=USAGE)], ["assistant"], text=""),
-    "no usage": Conversation(one_agent, [ScriptedAnswer("Done", usage=None)], ["assistant"]),
-    "not ASCII": Conversation(
-        one_agent,
-        [ScriptedAnswer("Ça va? 你好 👩‍🚀\u2028\r\n\n", usage=USAGE)],
-        ["assistant"],
-        text="Ça va? 你好 👩‍🚀\u2028\r\n\n",
-    ),
-    "reasoning": Conversation(
-        one_agent, [ScriptedAnswer("Done", usage=USAGE, extra={"reasoning_content": "Hm, well"})], ["assistant"]
-    ),
-    "a refusal": Conversation(
-        one_agent, [ScriptedAnswer(None, usage=USAGE, extra={"refusal": "I cannot"})], ["assistant"], text=""
-    ),
-    "cut by its length": Conversation(
-        one_agent, [ScriptedAnswer("Done", usage=USAGE, finish_reason="length")], ["assistant"]
-    ),
-    "a call": Conversation(
-        one_agent, [calls(call("add", a=1, b=2, call_id="c1")), DONE], ["assistant", "tool", "assistant"]
-    ),
-    "a call with text": Conversation(
-        one_agent, [calls(call("add", a=1, b=2, call_id="c1"), text="So:"), DONE], ["assistant", "tool", "assistant"]
-    ),
+    "an answer": Conversation([DONE]),
+    "no text at all": Conversation([ScriptedAnswer("", usage=USAGE)], text=""),
+    "no usage": Conversation([ScriptedAnswer("Done", usage=None)]),
+    "not ASCII": Conversation([ScriptedAnswer(UNUSUAL, usage=USAGE)], text=UNUSUAL),
+    "reasoning": Conversation([ScriptedAnswer("Done", usage=USAGE, extra={"reasoning_content": "Hm, well"})]),
+    "a refusal": Conversation([ScriptedAnswer(None, usage=USAGE, extra={"refusal": "I cannot"})], text=""),
+    "cut by its length": Conversation([ScriptedAnswer("Done", usage=USAGE, finish_reason="length")]),
+    "a call": Conversation([calls(SUM), DONE]),
+    "a call with text": Conversation([calls(SUM, text="So:"), DONE]),
     "calls of one id": Conversation(
-        one_agent,
         [calls(call("remember", what="x", call_id="c"), call("add", a=1, b=1, call_id="c")), DONE],
-        ["assistant", "tool", "tool", "assistant"],
         context={"seen": ["x"]},
     ),
     "calls that go wrong": Conversation(
-        one_agent,
-        [calls(call("fail", call_id="1"), call("nobody", call_id="2"), call("add", "{", call_id="3")), DONE],
-        ["assistant", *["tool"] * 3, "assistant"],
+        [calls(call("fail", call_id="1"), call("nobody", call_id="2"), call("add", "{", call_id="3")), DONE]
     ),
-    "empty arguments": Conversation(
-        one_agent, [calls(call("fail", "", call_id="1")), DONE], ["assistant", "tool", "assistant"]
-    ),
+    "empty arguments": Conversation([calls(call("fail", "", call_id="1")), DONE]),
     "a handoff with context": Conversation(
-        one_agent,
-        [calls(call("promote", call_id="1")), DONE],
-        ["assistant", "tool", "assistant"],
-        agent_name="B",
-        context={"level": 2},
+        [calls(call("promote", call_id="1")), DONE], agent_name="B", context={"level": 2}
     ),
     "two handoffs": Conversation(
-        two_handoffs,
         [calls(call("transfer_to_b", call_id="1"), call("transfer_to_c", call_id="2")), DONE],
-        ["assistant", "tool", "tool", "assistant"],
+        two_handoffs,
         agent_name="C",
     ),
-    "a limit": Conversation(
-        one_agent,
-        [calls(call("add", a=1, b=2, call_id="1"))],
-        ["assistant", "tool"],
-        stop="max_turns",
-        text="",
-        options={"max_turns": 1},
-    ),
-    "no turns": Conversation(one_agent, [], [], stop="max_turns", text="", options={"max_turns": 0}),
+    "a limit": Conversation([calls(SUM)], stop="max_turns", text="", options={"max_turns": 1}),
+    "no turns": Conversation([], stop="max_turns", text="", options={"max_turns": 0}),
     "tools left to the caller": Conversation(
-        one_agent,
-        [calls(call("add", a=1, b=2, call_id="1"))],
-        ["assistant"],
-        stop="tool_calls",
-        text="",
-        options={"execute_tools": False},
+        [calls(SUM)], stop="tool_calls", text="", options={"execute_tools": False}
     ),
 }
 

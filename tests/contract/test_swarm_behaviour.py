@@ -6,13 +6,12 @@ Facts from Swarm's README and its tests/test_core.py. Every run goes through a r
 from __future__ import annotations
 
 import inspect
-import json
 import math
 from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Response, Result, function_to_json
+from aswarm import Agent, AsyncSwarm, Response, function_to_json
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -84,44 +83,6 @@ async def test_a_message_may_call_and_speak() -> None:
 
 def look(what: str = "") -> str:
     return "nothing"
-
-
-async def test_result_with_value_agent_and_context() -> None:
-    """Swarm's README, `talk_to_sales`: value, agent and context variables in one `Result`."""
-    sales_agent = Agent(name="Sales Agent")
-
-    def talk_to_sales() -> Result:
-        return Result(value="Done", agent=sales_agent, context_variables={"department": "sales"})
-
-    swarm, _ = swarm_of(call("talk_to_sales"), "Hello, sales here.")
-    given = {"user_name": "John"}
-    response = await swarm.run(Agent(functions=[talk_to_sales]), "Transfer me to sales", context_variables=given)
-    assert response.agent is not None and response.agent.name == "Sales Agent"
-    assert response.context_variables == {"department": "sales", "user_name": "John"}
-    assert response.messages[1]["content"] == "Done"
-    assert given == {"user_name": "John"}
-
-
-async def test_execute_tools_false() -> None:
-    """With `execute_tools=False` the run returns with the calls open, and nothing is called."""
-    called: list[str] = []
-
-    def get_weather(location: str) -> str:
-        called.append(location)
-        return "sunny"
-
-    swarm, model = swarm_of(call("get_weather", location="San Francisco"), "never sent")
-    agent = Agent(functions=[get_weather])
-    response = await swarm.run(agent, "Weather?", execute_tools=False)
-    (open_call,) = response.messages[-1]["tool_calls"]
-    assert json.loads(open_call["function"]["arguments"]) == {"location": "San Francisco"}
-    assert (called, response.stop, len(model.requests)) == ([], "tool_calls", 1)
-
-    history = [{"role": "user", "content": "Weather?"}, *response.messages]
-    resumed = await swarm.run(agent, history, resume=True)
-    assert called == ["San Francisco"]
-    assert resumed.text == "never sent"
-    check_history([*history, *resumed.messages])
 
 
 async def test_model_override() -> None:

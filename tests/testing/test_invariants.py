@@ -68,10 +68,9 @@ def started_twice() -> World:
 
 
 def with_budget(budget: Budget, *events: Any) -> World:
-    world = World(0)
     used = sum((event.usage for event in events if isinstance(event, CompletionFinished)), Usage())
     response = Response(messages=[], agent=AGENT, stop="budget", usage=used)
-    world._counts_all = False
+    world = with_answer(usage=used)
     world.runs.append(SimulatedRun("1", [USER], [(0.0, event) for event in events], response, budget=budget))
     return world
 

@@ -311,53 +311,43 @@ class Told:
 async def told() -> list[Told]:
     """Return the text that the model reads in each case."""
     one, two = Agent(name="one"), Agent(name="two")
-    repeats = [call("quick")] * 5
+    refunded, repeats = ([refund], [call("refund", order=7)]), [call("quick")] * 5
+    before, after = guard_tool(before=lambda _: Block("not now")), guard_tool(after=lambda _: Block("not now"))
+    cases: dict[str, tuple[Any, ...]] = {  # the functions, the script, the decision, the budget and the guard
+        "a text is returned": ([quick], [call("quick")]),
+        "data is returned: a dict, a list, a dataclass, a model of pydantic": ([rows], [call("rows")]),
+        "None is returned": ([nothing], [call("nothing")]),
+        "an agent is returned: a handoff": ([one], [call("transfer_to_one")]),
+        "the second of two calls of a turn that hand off": (
+            [one, two],
+            [[call("transfer_to_one"), call("transfer_to_two")]],
+        ),
+        "the agent has no such tool": ([quick, book], [call("find")]),
+        "the arguments are not JSON": ([book], [call("book", '{"city": ')]),
+        "the arguments are not an object": ([book], [call("book", '["Rome"]')]),
+        "arguments are missing, wrong or unknown": ([book], [call("book", nights="two", stars=3)]),
+        "the function raised": ([broken], [call("broken")]),
+        "the function raised `ToolError`": ([refuse], [call("refuse")]),
+        "the function took longer than its `timeout`": ([wait], [call("wait")]),
+        "a person denied the call": (*refunded, Deny("Too late.")),
+        "a person denied the call without a reason": (*refunded, Deny()),
+        "a person changed the arguments": (*refunded, Approve({"order": 8})),
+        "a person gave a text as the result": (*refunded, "We sent a new one."),
+        "the call ran in another program, and the answer is data": (
+            [locate],
+            [call("locate")],
+            given({"city": "Rome"}),
+        ),
+        "the limit `tool_calls` of the budget is reached": ([quick], repeats, None, Budget(tool_calls=1)),
+        "the limit `repeats` of the budget is reached": ([quick], repeats, None, Budget(repeats=2)),
+        "a guard blocks the call": ([quick], [call("quick")], None, None, before),
+        "a guard blocks the result": ([quick], [call("quick")], None, None, after),
+    }
     return [
-        Told("a text is returned", *await _asked([quick], [call("quick")])),
-        Told(
-            "data is returned: a dict, a list, a dataclass, a model of pydantic", *await _asked([rows], [call("rows")])
-        ),
-        Told("None is returned", *await _asked([nothing], [call("nothing")])),
-        Told("an agent is returned: a handoff", *await _asked([one], [call("transfer_to_one")])),
-        Told(
-            "the second of two calls of a turn that hand off",
-            *await _asked([one, two], [[call("transfer_to_one"), call("transfer_to_two")]]),
-        ),
-        Told("the agent has no such tool", *await _asked([quick, book], [call("find")])),
-        Told("the arguments are not JSON", *await _asked([book], [call("book", '{"city": ')])),
-        Told("the arguments are not an object", *await _asked([book], [call("book", '["Rome"]')])),
-        Told("arguments are missing, wrong or unknown", *await _asked([book], [call("book", nights="two", stars=3)])),
-        Told("the function raised", *await _asked([broken], [call("broken")])),
-        Told("the function raised `ToolError`", *await _asked([refuse], [call("refuse")])),
-        Told("the function took longer than its `timeout`", *await _asked([wait], [call("wait")])),
-        Told("a person denied the call", *await _asked([refund], [_refund()], Deny("Too late."))),
-        Told("a person denied the call without a reason", *await _asked([refund], [_refund()], Deny())),
-        Told("a person changed the arguments", *await _asked([refund], [_refund()], Approve({"order": 8}))),
-        Told("a person gave a text as the result", *await _asked([refund], [_refund()], "We sent a new one.")),
-        Told(
-            "the call ran in another program, and the answer is data",
-            *await _asked([locate], [call("locate")], given({"city": "Rome"})),
-        ),
-        Told(
-            "the limit `tool_calls` of the budget is reached",
-            *await _asked([quick], repeats, budget=Budget(tool_calls=1)),
-        ),
-        Told("the limit `repeats` of the budget is reached", *await _asked([quick], repeats, budget=Budget(repeats=2))),
-        Told(
-            "a guard blocks the call",
-            *await _asked([quick], [call("quick")], guard=guard_tool(before=lambda _: Block("not now"))),
-        ),
-        Told(
-            "a guard blocks the result",
-            *await _asked([quick], [call("quick")], guard=guard_tool(after=lambda _: Block("not now"))),
-        ),
+        *[Told(words, *await _asked(*case)) for words, case in cases.items()],
         Told("the call was cancelled after its function had started", await _cancelled()),
         Told("the call was open, and a new message came", await _open_before_a_message()),
     ]
-
-
-def _refund() -> Step:
-    return call("refund", order=7)
 
 
 async def _asked(
