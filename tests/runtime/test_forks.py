@@ -1,4 +1,4 @@
-"""What becomes of clients and of the event loop in a fork, as far as one process can show it."""
+"""Clients and the event loop in a fork, as far as one process can show it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fork(monkeypatch: pytest.MonkeyPatch) -> Fork:
 
 
 def test_one_value_for_each_process(fork: Fork) -> None:
-    """A fork makes its own. What it inherited is kept: nothing of it is collected, and so closed."""
+    """A fork makes its own. The inherited value is kept: nothing of it is collected, and so closed."""
     collected: list[str] = []
 
     class Value:
@@ -96,7 +96,7 @@ def test_an_event_loop_in_a_fork(monkeypatch: pytest.MonkeyPatch, fork: Fork) ->
 
 @pytest.mark.parametrize("raises", [False, True])
 def test_a_function_that_forks(raises: bool, monkeypatch: pytest.MonkeyPatch, fork: Fork) -> None:
-    """In the child, what it raises leaves at once; the run is the parent's and does not go on here."""
+    """In the child, its exception leaves at once; the run is the parent's and does not go on here."""
 
     def function() -> None:
         fork()

@@ -27,7 +27,7 @@ def completion(content: str | None, **more: Any) -> dict[str, Any]:
 
 
 class Source:
-    """Bound to no loop: calls every function once, then says what they said."""
+    """Bound to no loop: calls every function once, then answers with their results."""
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         await anyio.sleep(0)
@@ -158,7 +158,7 @@ each_transport = pytest.mark.parametrize("transport", ["httpx", "aiohttp", "dire
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What `AsyncOpenAI()` reads: a key, and the address of a server that keeps its connections."""
+    """The environment of `AsyncOpenAI()`: a key, and the address of a server that keeps its connections."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -221,7 +221,7 @@ def test_a_swarm_that_is_closed_refuses_until_it_is_entered_again(transport: Tra
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_loop_that_is_gone_takes_its_client_along(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long-lived swarm does not collect the clients and loops of every `asyncio.run` that forgot `aclose()`."""
-    # A collected client of openai tries to close itself on the next loop. pytest would keep what asyncio logs of that.
+    # A collected client of openai tries to close itself on the next loop. pytest would keep the log records of asyncio.
     monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)
     swarm = AsyncSwarm(transport=transport)
     loops: list[weakref.ref[Any]] = []
@@ -237,7 +237,7 @@ def test_a_loop_that_is_gone_takes_its_client_along(transport: Transport, monkey
     left = len([loop for loop in loops if loop() is not None])
     del swarm
     gc.collect()
-    gc.collect()  # inside this test, where warnings about what was not closed are expected
+    gc.collect()  # inside this test, which expects warnings about open clients
     assert left <= 1
 
 
@@ -292,7 +292,7 @@ def test_a_passed_client_in_two_loops_is_named_as_the_cause(
     assert "AsyncSwarm() without a client" in text
     swarms.clear()
     gc.collect()
-    gc.collect()  # inside this test, where warnings about what was not closed are expected
+    gc.collect()  # inside this test, which expects warnings about open clients
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

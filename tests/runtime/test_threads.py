@@ -105,12 +105,12 @@ async def test_worker_threads_are_bounded_per_swarm() -> None:
     assert 2 <= crowd.most <= 3
 
 
-def _call_then_answer(name: str) -> Any:
-    return lambda request: "Done" if request.messages[-1]["role"] == "tool" else call(name)
+def _call_then_answer(*names: str) -> Any:
+    return lambda request: "Done" if request.messages[-1]["role"] == "tool" else [call(name) for name in names]
 
 
 async def test_a_limiter_bounds_a_tool_across_runs() -> None:
-    """`@tool(limiter=…)` bounds the calls of one tool over all runs, and never more than it says."""
+    """`@tool(limiter=…)` bounds the calls of one tool over all runs, up to its number of tokens."""
     inside = most = 0
 
     @tool(limiter=anyio.CapacityLimiter(2))
@@ -123,10 +123,7 @@ async def test_a_limiter_bounds_a_tool_across_runs() -> None:
         inside -= 1
         return "ok"
 
-    def script(request: Any) -> Any:
-        return "Done" if request.messages[-1]["role"] == "tool" else [call("enter") for _ in range(3)]
-
-    swarm = AsyncSwarm(client=ScriptedModel(script).client())
+    swarm = AsyncSwarm(client=ScriptedModel(_call_then_answer("enter", "enter", "enter")).client())
     with anyio.fail_after(120):
         async with anyio.create_task_group() as group:
             for _ in range(10):
@@ -168,10 +165,7 @@ async def test_a_limiter_is_shared_by_tools_of_both_kinds() -> None:
     def plain() -> str:
         return crowd.visit()
 
-    def script(request: Any) -> Any:
-        return "Done" if request.messages[-1]["role"] == "tool" else [call("slow"), call("slow"), call("plain")]
-
-    swarm = AsyncSwarm(client=ScriptedModel(script).client())
+    swarm = AsyncSwarm(client=ScriptedModel(_call_then_answer("slow", "slow", "plain")).client())
     with anyio.fail_after(120):
         async with anyio.create_task_group() as group:
             for _ in range(4):

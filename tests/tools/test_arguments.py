@@ -1,4 +1,4 @@
-"""What the model sends is converted by the hint, and what is wrong with it is told line by line."""
+"""Arguments of a model are converted by the hints. The error has one line for each fault."""
 
 # ruff: noqa: UP007, UP045 - the old spellings of hints are what is tested
 # No `from __future__ import annotations`: these hints are objects; annotated_functions.py has the ones that are text.
@@ -86,7 +86,7 @@ def test_arguments_are_converted_by_the_hint(hint: Any, sent: Any, expected: Any
 
 
 def test_a_model_in_strict_mode_takes_what_json_can_say() -> None:
-    """What comes is JSON: a model that is strict about types still gets its date from a string, as in validate_json."""
+    """The arguments are JSON: a model that is strict about types still gets its date from a string, as in validate_json."""
 
     class Strict(BaseModel):
         model_config = ConfigDict(strict=True)
@@ -106,7 +106,7 @@ def test_what_was_sent_is_not_changed() -> None:
 
 
 def test_a_default_is_the_functions_own() -> None:
-    """What the model leaves out is left out: the function's default holds, never a copy of it."""
+    """An omitted argument stays omitted: the function's own default holds, never a copy."""
     assert received(taking(int, 7), {}) == {}
 
 
@@ -184,7 +184,7 @@ def test_null_means_the_default_beside_unions_and_other_parameters() -> None:
 
 
 def test_constraints_hold() -> None:
-    """What the schema says is checked."""
+    """The constraints of the schema are checked."""
     (line,) = complaints(taking(Annotated[int, Field(ge=1)]), {"x": 0})
     assert line == "x: Input should be greater than or equal to 1 (got 0)"
 
@@ -193,7 +193,7 @@ def test_constraints_hold() -> None:
 
 
 def test_each_fault_is_one_line_with_path_expectation_and_value() -> None:
-    """Wrong, missing and unexpected arguments are all told at once, with no documentation links."""
+    """Wrong, missing and unexpected arguments are all in one error, without links."""
 
     def book(day: date, seats: int, note: str = "") -> None: ...
 
@@ -242,7 +242,7 @@ def test_a_huge_value_is_shown_shortened() -> None:
 
 
 def test_faults_of_named_and_of_further_arguments_are_told_together() -> None:
-    """One answer names every fault, whether the parameter has a name or comes under `**rest`."""
+    """One error names every fault, whether the parameter has a name or comes under `**rest`."""
 
     def f(a: int, **rest: int) -> None: ...
 
@@ -276,7 +276,7 @@ values = st.sampled_from([*numbers, *words, *containers])
 
 @given(st.lists(st.tuples(keys, values), max_size=5), st.sampled_from(["", " ", ",", "x"]))
 def test_the_text_of_a_call_is_read_as_by_the_two_passes(pairs: list[tuple[str, str]], tail: str) -> None:
-    """Valid arguments take one pass over the text. The values, and the errors of others, are those of both passes."""
+    """Valid arguments take one pass over the text. Values and errors are the same as with two passes."""
     tool = as_tool(takes_anything)
     text = "{" + ",".join(f'"{key}":{value}' for key, value in pairs) + "}" + tail
 

@@ -30,7 +30,7 @@ class SlottedCaller:
 
 
 class UndocumentedCaller:
-    """What the class says."""
+    """A class with a docstring."""
 
     def __call__(self, city: str) -> str:
         return city
@@ -49,7 +49,7 @@ CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required"
         (Service.fixed, "fixed", "Of nobody."),
         (Caller(), "Caller", "Call it."),
         (SlottedCaller(), "SlottedCaller", "Call it."),
-        (UndocumentedCaller(), "UndocumentedCaller", "What the class says."),
+        (UndocumentedCaller(), "UndocumentedCaller", "A class with a docstring."),
         (functools.partial(Caller()), "Caller", "Call it."),
         (functools.partial(Service().look, limit=5), "look", "Look around."),
         (functools.partial(functools.partial(Service().look, limit=5), limit=6), "look", "Look around."),
@@ -58,16 +58,11 @@ CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required"
     ],
 )
 def test_name_description_and_parameters_of_any_callable(function: Any, name: str, description: str) -> None:
-    """The name and the docstring are those of the function behind; `self` and what was bound are not offered."""
+    """Name and docstring come from the function behind; `self` and bound arguments are not offered."""
     assert function_to_json(function) == {
         "type": "function",
         "function": {"name": name, "description": description, "parameters": CITY},
     }
-
-
-def test_a_bound_method_offers_no_self() -> None:
-    """`self` is bound; the rest is offered."""
-    assert list(parameters_of(Service().look)["properties"]) == ["city", "limit"]
 
 
 def test_what_a_partial_binds_the_model_neither_sees_nor_sets() -> None:
@@ -83,7 +78,7 @@ def test_what_a_partial_binds_the_model_neither_sees_nor_sets() -> None:
 
 
 def test_what_a_partial_binds_is_not_overridden_through_further_arguments() -> None:
-    """`**rest` takes whatever the model sends, but not what the developer bound."""
+    """`**rest` takes any argument of the model, except an argument that the developer bound."""
 
     def pay(amount: int, **rest: Any) -> dict[str, Any]:
         return rest
@@ -110,7 +105,7 @@ def named_partial(name: str, description: str | None = None) -> Any:
 
 
 def test_the_name_and_the_docstring_of_a_partial_are_its_own() -> None:
-    """What was set on a partial counts, and without it what the function behind has."""
+    """A name or docstring on a partial counts before the function behind."""
     sales, refunds = named_partial("to_sales", "For\n    buyers."), named_partial("to_refunds")
     assert names_of(Agent(functions=[sales, refunds])) == ["to_sales", "to_refunds"]
     described = [function_to_json(function)["function"] for function in (sales, refunds, functools.partial(refunds))]
@@ -123,7 +118,7 @@ def test_the_name_and_the_docstring_of_a_partial_are_its_own() -> None:
 
 
 def test_a_partial_with_everything_of_its_function() -> None:
-    """`functools.update_wrapper` makes a partial look like its function; what it binds is hidden all the same."""
+    """`functools.update_wrapper` makes a partial look like its function; bound arguments are hidden all the same."""
     partial = functools.partial(transfer, "sales")
     functools.update_wrapper(partial, transfer)
     made = function_to_json(functools.partial(partial))["function"]
@@ -160,21 +155,6 @@ def test_a_decorated_function_is_the_function_behind() -> None:
         assert list(made["parameters"]["properties"]) == ["city", "limit"]
 
 
-def test_a_coroutine_function_is_described_like_a_function() -> None:
-    """`async` makes no difference to the model."""
-
-    def plain(city: str) -> str:
-        """Look."""
-        return city
-
-    async def coroutine(city: str) -> str:
-        """Look."""
-        return city
-
-    coroutine.__name__ = "plain"
-    assert function_to_json(plain) == function_to_json(coroutine)
-
-
 def test_a_class_is_its_constructor() -> None:
     """A dataclass or a model among the functions makes an instance."""
     assert parameters_of(Point) == {
@@ -186,7 +166,7 @@ def test_a_class_is_its_constructor() -> None:
 
 @pytest.mark.parametrize("thing", [None, 5, "look", {"type": "function"}, object()])
 def test_what_is_not_callable_is_refused(thing: object) -> None:
-    """The error shows what it was."""
+    """The error shows the object."""
     assert repr(thing) in refused(thing)
 
 
@@ -208,12 +188,12 @@ def count(city: str) -> Any:
     "function", [Counter(), Counter().count, functools.partial(Counter().count), count, Counter.count]
 )
 def test_a_generator_function_is_refused(function: Any) -> None:
-    """The model would be told the repr of a generator; the error says what to return."""
+    """The model would get the repr of a generator; the error has the remedy."""
     with pytest.raises(ConfigurationError, match=r"is a generator function.* return the whole result"):
         function_to_json(function)
 
 
 def test_a_generator_function_is_refused_with_a_ready_schema_too() -> None:
-    """`function_tool` says so when the tool is made."""
+    """`function_tool` raises the error when the tool is made."""
     with pytest.raises(ConfigurationError, match="function 'count' is a generator function"):
         function_tool(Counter().count, name="count", description="", parameters={"type": "object"})

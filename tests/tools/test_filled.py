@@ -1,4 +1,4 @@
-"""Parameters that the run fills: what the model sees of them, and which functions are refused."""
+"""Parameters that the run fills: they are hidden from the model, and some functions are refused."""
 
 from __future__ import annotations
 

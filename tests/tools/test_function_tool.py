@@ -52,7 +52,7 @@ def test_the_schema_is_a_copy() -> None:
 
 @pytest.mark.anyio
 async def test_arguments_come_as_they_were_sent() -> None:
-    """They are neither checked nor converted: the function gets what the JSON says, by name."""
+    """They are neither checked nor converted: the function gets the JSON values, by name."""
     sent = {"city": 7, "day": "2026-11-21", "more": {"a": [1.5, None, True]}}
     response = await run_turn([made(echo)], [call("look-up", **sent), call("look-up")])
     assert contents(response) == [repr(sent), "{}"]
@@ -60,7 +60,7 @@ async def test_arguments_come_as_they_were_sent() -> None:
 
 @pytest.mark.anyio
 async def test_arguments_that_are_no_object_are_refused() -> None:
-    """The function does not run, and the model is told the reason."""
+    """The function does not run, and the model gets the reason."""
     response = await run_turn([made(echo)], [call("look-up", "[1]"), call("look-up", "{")])
     array, broken = contents(response)
     assert array == "Error: the arguments must be a JSON object, not list; you sent '[1]'"
@@ -69,7 +69,7 @@ async def test_arguments_that_are_no_object_are_refused() -> None:
 
 @pytest.mark.anyio
 async def test_arguments_that_do_not_fit_are_the_functions_error() -> None:
-    """What Python says about a missing or an unexpected argument is what the model is told."""
+    """The model gets the text of Python about a missing or an unexpected argument."""
 
     async def go(city: str) -> str:
         return city
@@ -82,7 +82,7 @@ async def test_arguments_that_do_not_fit_are_the_functions_error() -> None:
 
 @pytest.mark.anyio
 async def test_context_variables_are_never_taken_from_the_model() -> None:
-    """A function that names them gets the run's; `**arguments` does not get those that the model sent."""
+    """A function that names them gets the context of the run; `**arguments` never contains them."""
 
     async def whose(context_variables: Mapping[str, Any], **arguments: Any) -> str:
         return f"{context_variables['user']} {arguments}"
@@ -95,7 +95,7 @@ async def test_context_variables_are_never_taken_from_the_model() -> None:
 
 
 def test_the_hints_of_the_function_say_how_it_may_run() -> None:
-    """As with every tool, a hint of the context and of the result decide what may run together."""
+    """As with every tool, a hint of the context and of the result decide whether calls run together."""
 
     async def reads(context_variables: Mapping[str, Any]) -> str: ...
     async def writes(context_variables: dict[str, Any]) -> Result: ...
@@ -140,7 +140,7 @@ def test_it_is_called_like_the_function() -> None:
 
 
 def test_options_are_those_of_tool() -> None:
-    """What says how a tool runs is kept, and a second `@tool` adds to it."""
+    """The options are kept, and a second `@tool` adds to them."""
     limiter = CapacityLimiter(1)
     options = {"concurrent": False, "limiter": limiter, "timeout": 2.5, "thread": False, "abandon_on_cancel": True}
     one = tool(timeout=5)(made(echo, **options))
@@ -166,6 +166,6 @@ def test_options_are_those_of_tool() -> None:
     ids=["name", "long name", "empty", "string", "list", "object", "nan", "no function", "timeout", "limiter"],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], text: str) -> None:
-    """The caller is told when the tool is made, not at the first request."""
+    """The error comes when the tool is made, not at the first request."""
     with pytest.raises(ConfigurationError, match=text):
         made(**{"function": echo, **options})

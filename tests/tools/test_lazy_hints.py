@@ -1,7 +1,7 @@
 """Hints that are evaluated only when they are read (Python 3.14), and may name what does not exist yet.
 
 On an older Python, objects stand in for such functions: reading their `__annotations__` fails, and their signature has
-what `inspect.signature` gives for a name that does not exist.
+the value of `inspect.signature` for a name that does not exist.
 """
 
 # No `from __future__ import annotations`: the hints here are not strings.

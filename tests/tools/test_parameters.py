@@ -26,7 +26,7 @@ def test_keyword_only_parameters_are_parameters() -> None:
 
 
 def test_further_arguments_are_taken_and_checked() -> None:
-    """`**rest` is no property of the schema; what the model sends beyond the names arrives, by its hint."""
+    """`**rest` is no property of the schema; it takes further arguments, by its hint."""
 
     def f(a: int, **rest: int) -> None: ...
 
@@ -43,7 +43,7 @@ def test_unhinted_further_arguments_are_json_values() -> None:
 
 
 def test_without_further_arguments_the_unexpected_is_refused() -> None:
-    """A misspelled name is told to the model, not dropped."""
+    """A misspelled name is an error for the model, not dropped."""
     assert complaints(taking(int), {"x": 1, "y": 2}) == ["y: Extra inputs are not permitted (got 2)"]
 
 
@@ -68,7 +68,7 @@ def test_context_variables_are_hidden_and_discarded() -> None:
 
 
 def test_star_args_are_refused_by_name() -> None:
-    """The model passes arguments by name: `*args` is the developer's mistake, told with function and parameter."""
+    """The model passes arguments by name: `*args` is the developer's mistake, and the error names function and parameter."""
 
     def f(*things: int) -> None: ...
 
@@ -111,7 +111,7 @@ def test_function_names_that_the_api_refuses_are_refused(name: str) -> None:
 
 @pytest.mark.asyncio
 async def test_function_names_beyond_ascii_are_warned_about_once() -> None:
-    """Servers at home take them and OpenAI does not: the warning says so, once for the function."""
+    """Servers at home take them and OpenAI does not: there is one warning for the function."""
 
     def größe() -> str:
         return "180 cm"

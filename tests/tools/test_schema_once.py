@@ -56,7 +56,7 @@ def test_a_schema_is_built_once_per_function(function: Callable[[], Any]) -> Non
 
 
 def test_a_schema_goes_with_its_function() -> None:
-    """No registry keeps a function alive, nor what its closure holds."""
+    """No registry keeps a function or its closure alive."""
 
     class Big:
         pass

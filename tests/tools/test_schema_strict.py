@@ -105,7 +105,7 @@ EXPRESSIBLE = [
 
 @pytest.mark.parametrize("hint", EXPRESSIBLE, ids=str)
 def test_strict_form_does_not_refuse_what_it_can_express(hint: Any) -> None:
-    """What strict mode does not know (formats, discriminators) is left out, and left to the check of the arguments."""
+    """Unknown keywords of strict mode (formats, discriminators) are left out, and the arguments are checked."""
     assert parameters_of(tool(strict=True)(taking(hint)))["required"] == ["x"]
 
 

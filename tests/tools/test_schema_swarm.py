@@ -114,7 +114,7 @@ def test_nested_fields_may_have_any_name_too() -> None:
 
 
 def test_the_dict_is_the_callers_own() -> None:
-    """Changing what `function_to_json` gave changes nothing for the next caller."""
+    """A change of a dict of `function_to_json` does not change the dict of the next caller."""
 
     def look(city: str) -> None: ...
 

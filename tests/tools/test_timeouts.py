@@ -1,4 +1,4 @@
-"""Timeouts and cancellation of tools: what is cut, what is waited for, and what a late function can still change."""
+"""Timeouts and cancellation of tools: interrupted calls, awaited functions, and changes of late functions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_an_async_tool_that_times_out_is_told_so() -> None:
 
 
 async def test_a_plain_function_that_times_out_may_still_be_running() -> None:
-    """The model is told that it may still run; what it then writes to the context reaches nobody."""
+    """The text for the model is that it may still run; its later writes to the context are lost."""
     release, written = threading.Event(), threading.Event()
 
     @tool(timeout=0.05)
@@ -133,7 +133,7 @@ async def test_a_cancelled_run_waits_for_a_plain_function() -> None:
 
 
 async def test_abandon_on_cancel_does_not_wait() -> None:
-    """With `abandon_on_cancel=True` the cancelled run ends at once, and its history says that the call may still run."""
+    """With `abandon_on_cancel=True` the cancelled run ends at once, and in its history the call may still run."""
     started, release, ended = threading.Event(), threading.Event(), threading.Event()
 
     @tool(abandon_on_cancel=True)

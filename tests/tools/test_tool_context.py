@@ -1,4 +1,4 @@
-"""Tools and the context: who wants it, who reads, who writes, what runs beside its neighbours."""
+"""Tools and the context: which tools take it, read it or write it, and run beside their neighbours."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_who_writes_gets_the_runs_own_dict() -> None:
     ],
 )
 def test_what_runs_beside_its_neighbours(made: Tool[..., Any], together: bool) -> None:
-    """The concurrency table: coroutine functions that do not write, and what says so itself."""
+    """The concurrency table: coroutine functions that do not write, and tools that declare it."""
     assert runs_together(made) is together
 
 
@@ -197,7 +197,7 @@ _UNSAID = object()
 )
 @pytest.mark.filterwarnings("ignore:function 'f'")
 def test_which_return_hints_admit_a_result(hint: Any, may: bool) -> None:
-    """Only a hint that rules `Result` out promises that the context stays; what says nothing may."""
+    """Only a hint that rules `Result` out promises that the context stays; a function without a hint may return one."""
 
     def f():  # type: ignore[no-untyped-def]
         ...

@@ -1,4 +1,4 @@
-"""`ToolError` and its kinds: what a tool says on purpose is told as it is, and can be told apart in hooks and events."""
+"""`ToolError` and its kinds: the model gets the text of a tool unchanged, and hooks and events get the class."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def raising(error: Exception, kind: str) -> Any:
 async def watched(
     function: Any, name: str = "fail", arguments: str = "{}", **options: Any
 ) -> tuple[str, ToolCallFinished]:
-    """What the model is told of one call, and the event of its end."""
+    """Return the text of one call for the model, and the event of its end."""
     model = ScriptedModel([made_call(name, arguments), "Done."])
     async with AsyncSwarm(model.client(), **options).stream(Agent(functions=[function]), "Hi") as run:
         (event,) = [event async for event in run if isinstance(event, ToolCallFinished)]
@@ -110,16 +110,6 @@ async def test_a_tool_error_is_told_as_it_is(
     assert text in record.getMessage()
 
 
-async def test_other_errors_are_logged_with_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    """An error that the tool did not foresee is a defect: ERROR, with its traceback."""
-    with caplog.at_level(logging.DEBUG, logger="aswarm"):
-        told, _ = await watched(raising(ValueError("odd"), "async"))
-    assert told == "Error: ValueError: odd"
-    (record,) = caplog.records
-    assert record.levelno == logging.ERROR
-    assert record.exc_info
-
-
 def needs(city: str) -> str:
     """Needs a city."""
     return city
@@ -154,7 +144,7 @@ def busy() -> str:
 async def test_the_kinds_reach_hooks_and_events(
     function: Any, name: str, arguments: str, kind: type[ToolError], still_running: bool, text: str
 ) -> None:
-    """`tool_error=` and `ToolCallFinished.error` get the public class; a timeout says whether the function still runs."""
+    """`tool_error=` and `ToolCallFinished.error` get the public class; a timeout has whether the function still runs."""
     failures: list[ToolFailure] = []
 
     def rewrite(failure: ToolFailure) -> str:
@@ -174,7 +164,7 @@ async def test_the_kinds_reach_hooks_and_events(
 
 
 async def test_a_kind_of_aswarm_may_be_raised_by_a_function() -> None:
-    """`raise ToolTimeout("...", still_running=True)` in a function counts as one; it is told like one of aswarm's own."""
+    """`raise ToolTimeout("...", still_running=True)` in a function counts as a timeout of aswarm."""
     error = ToolTimeout("The bank did not answer.", still_running=True)
     told, event = await watched(raising(error, "async"))
     assert told == "Error: The bank did not answer."
@@ -183,7 +173,7 @@ async def test_a_kind_of_aswarm_may_be_raised_by_a_function() -> None:
 
 
 async def test_a_hook_may_end_the_run_for_a_kind() -> None:
-    """Kinds can be told apart by class: here a missing tool ends the run."""
+    """The class of the error decides: here a missing tool ends the run."""
 
     def strict(failure: ToolFailure) -> str:
         if isinstance(failure.error, ToolNotFound):
@@ -243,7 +233,7 @@ def test_they_are_plain_exceptions(error: ToolError) -> None:
     ids=["none", "two", "many"],
 )
 async def test_an_unknown_tool_lists_those_that_there_are(functions: list[Any], text: str) -> None:
-    """The text begins as Swarm's does; at most twenty names follow."""
+    """The text starts like Swarm's text; at most twenty names follow."""
     response = await AsyncSwarm(ScriptedModel([made_call("gone"), "Done"]).client()).run(
         Agent(functions=functions), "Go"
     )

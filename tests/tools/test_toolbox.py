@@ -128,13 +128,13 @@ def _as_name(function: Any) -> str:
 
 @pytest.mark.parametrize("thing", [None, "look", 5, {"type": "function"}])
 def test_what_is_no_function_is_refused(thing: object) -> None:
-    """The error shows what it was."""
+    """The error shows the object."""
     with pytest.raises(ConfigurationError, match="cannot be used as a function of an agent"):
         tools_of(Agent(functions=[thing]))
 
 
 def test_functions_may_be_added_after_construction() -> None:
-    """The toolbox is what the agent has now, as Swarm's examples need."""
+    """The toolbox follows the functions of the agent, as Swarm's examples need."""
     agent = Agent(functions=[look])
     tools_of(agent)
     agent.functions.append(find)
@@ -303,7 +303,7 @@ def lower_case(data: any) -> str:  # type: ignore[valid-type]
 
 
 def with_more(**more: Database) -> str:
-    """Take what the model invents."""
+    """Take arguments of any names."""
     return str(more)
 
 

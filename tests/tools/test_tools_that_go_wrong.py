@@ -1,4 +1,4 @@
-"""Whatever a tool does wrong is told to the model as the answer to that call, and never ends the run."""
+"""A failure of a tool is the answer to its call, and never ends the run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_an_exception_is_told(kind: str, error: Exception, text: str, capl
 
 @pytest.mark.parametrize("kind", ["plain", "on the loop"])
 async def test_stop_iteration_is_told_as_it_is(kind: str) -> None:
-    """StopIteration from a plain function (a bare `next()`) is told by its own name and text, wherever it ran."""
+    """StopIteration from a plain function (a bare `next()`) has its own name and text, in a thread and on the loop."""
     function = raising(kind, StopIteration("none left"))
     assert contents(await run_turn([function], [call("plain")])) == ["Error: StopIteration: none left"]
 
@@ -159,7 +159,7 @@ async def test_what_a_failed_result_wanted_is_not_done() -> None:
     "arguments", ["{", "[]", "null", '"x"', '{"number": "many"}', "{}", '{"number": 1, "more": 2}']
 )
 async def test_bad_arguments_never_reach_the_function(arguments: str) -> None:
-    """Arguments that are not JSON, not an object, wrong, missing or unexpected are told, without links."""
+    """Arguments that are not JSON, not an object, wrong, missing or unexpected cause an error for the model, without links."""
     called: list[int] = []
 
     def count(number: int) -> str:
@@ -294,7 +294,7 @@ async def test_a_call_that_never_ran_stays_open_when_its_failure_ends_the_run() 
 
 
 async def test_the_error_of_a_run_inside_keeps_its_own_response() -> None:
-    """A run that a hook starts fails with its own response; the error of the outer run has that of the outer run.
+    """A run that a hook starts fails with its own response; the error of the outer run has the response of the outer run.
 
     Both have the exception of the provider as their cause.
     """
@@ -325,7 +325,7 @@ class Shown:
 
 
 async def test_a_result_without_a_text_of_its_own_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The model is told its default repr as before; the log says which function and which class, once."""
+    """The model gets its default repr; the log names the function and the class, once."""
 
     class Opaque:
         pass

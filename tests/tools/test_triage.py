@@ -27,7 +27,7 @@ def made(agents: Any, add_backlinks: bool = True, name: str = "Triage") -> Agent
     return create_triage_agent(name, "Hand over.", agents, add_backlinks)
 
 
-# --- what it makes ----------------------------------------------------------------------------------------------------
+# --- the triage agent ---
 
 
 def test_the_agents_are_handoffs_of_the_triage_agent() -> None:
@@ -56,7 +56,7 @@ def test_with_backlinks_each_agent_can_hand_back() -> None:
 
 
 def test_other_fields_are_those_of_the_triage_agent() -> None:
-    """The model, its settings and the tool choice are those of an agent; the agents keep theirs."""
+    """The triage agent has its own model, settings and tool choice; the other agents keep theirs."""
     sales, refunds = two_agents()
     settings = {"temperature": 0}
     triage = create_triage_agent(
@@ -151,7 +151,7 @@ def test_a_triage_agent_may_stand_under_another() -> None:
 
 
 def test_a_list_that_the_caller_holds_is_not_changed() -> None:
-    """Two agents may share a list; only those that were named get the way back."""
+    """Two agents may share a list; only named agents get the way back."""
     shared = [sell]
     sales, refunds = two_agents()
     sales.functions = refunds.functions = shared
@@ -202,7 +202,7 @@ def test_two_agents_whose_handoffs_have_one_name_are_refused() -> None:
 
 
 def test_a_backlink_with_the_name_of_another_function_is_refused() -> None:
-    """And no agent is changed, not even those that came before it."""
+    """And no agent is changed, not even the agents before it."""
 
     def transfer_to_triage() -> str:
         return "a function of the same name"
@@ -216,7 +216,7 @@ def test_a_backlink_with_the_name_of_another_function_is_refused() -> None:
 
 
 def test_the_hints_of_functions_are_left_for_the_first_run() -> None:
-    """What a module defines further down may be named in a hint: no schema is built here, where it would be kept."""
+    """A hint may name a class that the module defines further down: no schema is built here, where it would be kept."""
 
     def look_up(item: "DefinedFurtherDown") -> str:  # type: ignore[name-defined]  # noqa: F821, UP037
         return "found"

@@ -181,7 +181,7 @@ def test_a_context_that_cannot_be_copied_is_a_plain_dict_in_the_copy() -> None:
     "value", [Counter(a=1), OrderedDict(a=1), defaultdict(list, a=[1])], ids=lambda value: type(value).__name__
 )
 def test_a_copy_is_of_the_same_class_and_equal(value: Any) -> None:
-    """Subclasses stay what they are; the counts of a Counter are not added to themselves."""
+    """Subclasses stay; the counts of a Counter are not added to themselves."""
     copied = copy_containers({"value": value})["value"]
     assert (type(copied), copied) == (type(value), value)
     assert copied is not value
@@ -196,7 +196,7 @@ class Unreadable(UserDict[str, Any]):
 
 @pytest.mark.asyncio
 async def test_a_context_that_cannot_be_read_is_the_callers_mistake() -> None:
-    """A mapping whose iteration fails: the error comes before any request, and says what failed."""
+    """A mapping whose iteration fails: the error comes before any request, and names the failure."""
     model = ScriptedModel(["Hello"])
     with pytest.raises(ConfigurationError, match=r"context_variables .*Unreadable.* OSError: the session is closed"):
         await AsyncSwarm(model.client()).run(Agent(), "Hi", Unreadable(a=1))
@@ -260,7 +260,7 @@ async def test_a_context_that_a_tool_made_never_replaces_a_cancellation(
 
 @pytest.mark.asyncio
 async def test_a_context_of_an_odd_class_never_replaces_a_cancellation() -> None:
-    """The context itself refuses to be changed: what a finished call has changed is in the response all the same."""
+    """The context itself refuses to be changed: the changes of a finished call are in the response all the same."""
     waits: list[bool] = []
 
     async def change() -> Result:
@@ -292,7 +292,7 @@ def test_swarm_takes_such_contexts() -> None:
 
 @pytest.mark.asyncio
 async def test_batches_take_such_contexts() -> None:
-    """The items of a batch begin with copies of the context of the batch."""
+    """The items of a batch start with copies of the context of the batch."""
     swarm = AsyncSwarm(ScriptedModel(["done"] * 2).client())
     async with swarm.batch(Agent(), ["Hi", "Hi"], context_variables={"odd": Refusing(a=nested())}) as outcomes:
         responses = [outcome.response async for outcome in outcomes]

@@ -1,4 +1,4 @@
-"""Changes of a typed view at every depth: only what a function changed is written back."""
+"""Changes of a typed view at every depth: only the changes of a function are written back."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from aswarm.testing import ScriptedModel
 async def test_the_nearest_choice_counts(
     agent: str | None, swarm: str | None, environment: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent's own model, that of the swarm, OPENAI_DEFAULT_MODEL, the one of this version."""
+    """The model of the agent, of the swarm, of OPENAI_DEFAULT_MODEL, of this version: the first counts."""
     monkeypatch.delenv("OPENAI_DEFAULT_MODEL", raising=False)
     if environment is not None:
         monkeypatch.setenv("OPENAI_DEFAULT_MODEL", environment)

@@ -1,4 +1,4 @@
-"""Typed events: what one delta becomes, and what an event is."""
+"""Typed events: the events of a delta, and the fields of an event."""
 
 from __future__ import annotations
 
@@ -40,65 +40,41 @@ def fragment(index: int = 0, id: str | None = None, name: str | None = None, arg
     return {"index": index, "id": id, "type": None, "function": {"name": name, "arguments": arguments}}
 
 
-def test_text_is_a_text_delta() -> None:
-    """A piece of content is one TextDelta."""
-    assert list(typed_events(delta("Hi"))) == [TextDelta("Hi")]
-
-
-@pytest.mark.parametrize("empty", [delta(), delta(""), delta([]), delta(None, []), delta(refusal="", reasoning="")])
-def test_nothing_is_no_event(empty: dict[str, Any]) -> None:
-    """A delta that says nothing is no event."""
-    assert list(typed_events(empty)) == []
-
-
-@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
-def test_reasoning_is_a_reasoning_delta(key: str) -> None:
-    """DeepSeek's and OpenRouter's key mean the same."""
-    assert list(typed_events(delta(**{key: "Hm."}))) == [ReasoningDelta("Hm.")]
-
-
-def test_reasoning_sent_under_both_keys_is_told_once() -> None:
-    """Servers in between send both keys with the same text."""
-    assert list(typed_events(delta(reasoning_content="Hm.", reasoning="Hm."))) == [ReasoningDelta("Hm.")]
-
-
-def test_reasoning_in_parts_is_joined() -> None:
-    """Reasoning may come as a list of parts, like content."""
-    assert list(typed_events(delta(reasoning=[{"text": "H"}, {"text": "m."}]))) == [ReasoningDelta("Hm.")]
-
-
-@pytest.mark.parametrize("odd", [{"effort": "high"}, [{"type": "encrypted", "data": "…"}], 5, True])
-def test_reasoning_without_text_is_no_event(odd: object) -> None:
-    """An event is a piece of text; what carries none (encrypted reasoning, settings) is no event."""
-    assert list(typed_events(delta(reasoning=odd))) == []
-
-
-def test_content_in_parts_is_joined() -> None:
-    """Mistral streams content as a list of parts."""
-    assert list(typed_events(delta([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]))) == [
-        TextDelta("ab")
-    ]
-
-
-def test_a_refusal_is_a_refusal_delta() -> None:
-    """A refusal is not text of the answer."""
-    assert list(typed_events(delta(refusal="No."))) == [RefusalDelta("No.")]
-
-
-def test_each_fragment_of_a_call_is_one_event_with_what_it_carries() -> None:
-    """What a fragment does not carry is None; fragments come in their order."""
-    fragments = [fragment(0, "c1", "f", ""), fragment(1, arguments='{"x"')]
-    assert list(typed_events(delta(tool_calls=fragments))) == [
-        ToolCallDelta(0, "c1", "f", ""),
-        ToolCallDelta(1, None, None, '{"x"'),
-    ]
-
-
-def test_a_delta_with_everything_is_told_in_the_order_of_thought() -> None:
-    """Reasoning, text, refusal, calls."""
-    everything = delta("Hi", [fragment(name="f")], reasoning="Hm.", refusal="No.")
-    kinds = [type(event) for event in typed_events(everything)]
-    assert kinds == [ReasoningDelta, TextDelta, RefusalDelta, ToolCallDelta]
+@pytest.mark.parametrize(
+    ("made", "events"),
+    [
+        (delta("Hi"), [TextDelta("Hi")]),
+        (delta([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), [TextDelta("ab")]),  # of Mistral
+        # the keys of DeepSeek and of OpenRouter; servers in between send both with the same text
+        (delta(reasoning_content="Hm."), [ReasoningDelta("Hm.")]),
+        (delta(reasoning="Hm."), [ReasoningDelta("Hm.")]),
+        (delta(reasoning_content="Hm.", reasoning="Hm."), [ReasoningDelta("Hm.")]),
+        (delta(reasoning=[{"text": "H"}, {"text": "m."}]), [ReasoningDelta("Hm.")]),
+        (delta(refusal="No."), [RefusalDelta("No.")]),
+        # each fragment of a call, with None for a missing part
+        (
+            delta(tool_calls=[fragment(0, "c1", "f", ""), fragment(1, arguments='{"x"')]),
+            [ToolCallDelta(0, "c1", "f", ""), ToolCallDelta(1, None, None, '{"x"')],
+        ),
+        (
+            delta("Hi", [fragment(name="f")], reasoning="Hm.", refusal="No."),
+            [ReasoningDelta("Hm."), TextDelta("Hi"), RefusalDelta("No."), ToolCallDelta(0, None, "f", None)],
+        ),
+        # without a text
+        (delta(), []),
+        (delta(""), []),
+        (delta([]), []),
+        (delta(None, []), []),
+        (delta(refusal="", reasoning=""), []),
+        (delta(reasoning={"effort": "high"}), []),
+        (delta(reasoning=[{"type": "encrypted", "data": "…"}]), []),
+        (delta(reasoning=5), []),
+        (delta(reasoning=True), []),
+    ],
+)
+def test_the_events_of_a_delta(made: dict[str, Any], events: list[Event]) -> None:
+    """Reasoning, text, refusal and calls are events, in this order. A delta without any of them is no event."""
+    assert list(typed_events(made)) == events
 
 
 @given(st.lists(st.text(max_size=5)))

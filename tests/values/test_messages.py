@@ -1,4 +1,4 @@
-"""What counts as a message, which calls are open at the end, and the small words about messages."""
+"""Messages of a caller, and the open calls at their end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_open_calls_are_those_at_the_very_end(history: list[Message], expected: 
     assert [call["id"] for call in open_calls(history)] == expected
 
 
-# --- what counts as a message -----------------------------------------------------------------------------------------
+# --- messages of a caller ---
 
 
 def test_a_str_is_one_user_message() -> None:

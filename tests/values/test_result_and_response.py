@@ -57,7 +57,7 @@ def test_a_context_may_have_any_keys(kind: type[Any], key: Any) -> None:
 
 @pytest.mark.parametrize("context", [None, 5, "text", [("a", 1)]])
 def test_a_context_that_is_no_dict_is_refused(context: Any) -> None:
-    """Pydantic says which field."""
+    """The error of pydantic names the field."""
     with pytest.raises(ValidationError, match="context_variables"):
         Result(context_variables=context)
 
@@ -200,7 +200,7 @@ def test_odd_containers_as_json() -> None:
 
 
 def test_a_response_crosses_as_json_but_for_its_agent() -> None:
-    """What a web service stores: messages, usage, stop."""
+    """A web service stores messages, usage, stop."""
     usage = Usage(1, 2, 3, 1, {"cost": 0.5})
     response = Response(messages=[{"role": "assistant", "content": "Hi"}], usage=usage, stop="max_turns")
     stored = response.model_dump_json(exclude={"agent"})
@@ -216,7 +216,7 @@ def test_a_response_holds_the_very_agent_and_objects() -> None:
 
 
 def test_a_default_dict_as_context_is_a_dict() -> None:
-    """What was put in is there; the container is a plain dict or the one given."""
+    """Its items are kept; the container is a plain dict or the given dict."""
     context: dict[str, Any] = defaultdict(str, a=1)
     assert Response(context_variables=context).context_variables == {"a": 1}
 

@@ -1,4 +1,4 @@
-"""Token counts: what the provider reported, summed; nothing it reports may break a run."""
+"""Token counts: sums of the reported counts. No report of a provider breaks a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ reports = st.dictionaries(keys, json_values, max_size=3)
 
 @given(usages, usages, usages)
 def test_sums_do_not_depend_on_grouping(a: Usage, b: Usage, c: Usage) -> None:
-    """(a + b) + c is a + (b + c): a run's usage is that of its turns, however they are added."""
+    """(a + b) + c is a + (b + c): the order of additions does not matter."""
     assert (a + b) + c == a + (b + c)
 
 
@@ -71,7 +71,7 @@ def _write_everywhere(details: dict[str, Any]) -> None:
 
 @given(st.lists(st.tuples(counts, counts), max_size=5))
 def test_a_run_sums_its_completions(reported: list[tuple[int, int]]) -> None:
-    """Each count is the sum of what was reported, `requests` the number of completions."""
+    """Each count is the sum of the reported counts, `requests` the number of completions."""
     each = [
         Usage.of_completion({"prompt_tokens": p, "completion_tokens": c, "total_tokens": p + c}) for p, c in reported
     ]
@@ -96,7 +96,7 @@ def test_whatever_counts_come_the_completion_counts(reported: dict[str, Any]) ->
 
 @pytest.mark.parametrize("number", ODD_NUMBERS, ids=lambda number: f"{number!r:.10}")
 def test_numbers_that_cannot_be_counts_are_unknown(number: float) -> None:
-    """They are left out, and what else was reported counts; so no sum over a run or a batch can fail or overflow."""
+    """They are left out, and other numbers count. So no sum over a run or a batch can fail or overflow."""
     used = Usage.of_completion({"prompt_tokens": number, "completion_tokens": 3, "cost": number, "more": {"n": number}})
     assert used == Usage(0, 3, 0, 1, {"more": {}})
     sums = Usage.of_completion({"cost": 0.5, "more": {"n": 1}}) + used + Usage.of_completion({"cost": 2**62})
@@ -123,27 +123,22 @@ async def test_an_odd_count_of_a_server_does_not_end_the_run(number: str, stream
     assert (run.response.text, run.response.usage.completion_tokens) == ("Hello", 3)
 
 
-def test_what_is_not_reported_is_zero() -> None:
-    """No usage object is one request with unknown counts."""
-    assert Usage.of_completion(None) == Usage.of_completion({}) == Usage(requests=1)
-
-
-def test_nulls_are_zero() -> None:
-    """A server that sends null for a count has not said anything."""
-    assert Usage.of_completion({"prompt_tokens": None, "completion_tokens": 3}) == Usage(0, 3, 0, 1)
-
-
-def test_details_are_kept_under_the_providers_keys() -> None:
-    """Every further number is kept where the provider put it; words, flags, nulls and lists are not numbers."""
-    reported = {
-        "prompt_tokens": 10,
-        "prompt_tokens_details": {"cached_tokens": 4, "audio_tokens": None},
-        "cost": 0.5,
-        "is_byok": True,
-        "tier": "default",
-        "choices": [1],
-    }
-    assert Usage.of_completion(reported).details == {"prompt_tokens_details": {"cached_tokens": 4}, "cost": 0.5}
+@pytest.mark.parametrize(
+    ("reported", "usage"),
+    [
+        (None, Usage(0, 0, 0, 1, {})),
+        ({}, Usage(requests=1)),
+        ({"prompt_tokens": None, "completion_tokens": 3}, Usage(0, 3, 0, 1)),
+        (
+            {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 4, "audio_tokens": None}, "cost": 0.5},
+            Usage(10, 0, 0, 1, {"prompt_tokens_details": {"cached_tokens": 4}, "cost": 0.5}),
+        ),
+        ({"is_byok": True, "tier": "default", "choices": [1]}, Usage(requests=1)),
+    ],
+)
+def test_the_usage_of_a_completion(reported: dict[str, Any] | None, usage: Usage) -> None:
+    """A missing count is zero. Further numbers keep the keys of the provider; words, flags and lists are left out."""
+    assert Usage.of_completion(reported) == usage
 
 
 def test_details_are_summed_key_by_key() -> None:
@@ -155,29 +150,18 @@ def test_details_are_summed_key_by_key() -> None:
 
 
 def test_the_report_is_not_changed() -> None:
-    """The usage object of the wire stays what it was."""
+    """The usage object of the wire stays the same."""
     reported = {"prompt_tokens": 1, "details": {"cached_tokens": 1}}
     before = copy.deepcopy(reported)
     _ = Usage.of_completion(reported) + Usage.of_completion(reported)
     assert reported == before
 
 
-def test_a_usage_has_four_counts() -> None:
-    """`Usage(prompt_tokens, completion_tokens, total_tokens, requests)`, all zero at first."""
-    assert Usage() == Usage(0, 0, 0, 0, {})
-
-
-def test_usage_has_no_field_by_accident() -> None:
-    """A misspelled count is an error, not a new attribute."""
-    with pytest.raises(
-        (AttributeError, TypeError)
-    ):  # a TypeError of Python 3.11, where the class is frozen and has slots
-        Usage().prompt_token = 1  # type: ignore[attr-defined]
-
-
 def test_a_usage_cannot_be_changed() -> None:
-    """An event shares it with the response; a sum is a new object."""
+    """An event and the response share a Usage; a sum is a new object."""
     usage = Usage(1, 2, 3, 1)
+    with pytest.raises((AttributeError, TypeError)):  # a TypeError of Python 3.11 for a frozen class with slots
+        usage.prompt_token = 1  # type: ignore[attr-defined]
     with pytest.raises(dataclasses.FrozenInstanceError):
         usage.requests = 2  # type: ignore[misc]
     assert usage + usage == Usage(2, 4, 6, 2)
