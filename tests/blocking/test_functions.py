@@ -293,30 +293,31 @@ def test_a_run_that_ends_while_its_function_runs() -> None:
     check_history(caught.value.response.messages, allow_open=True)
 
 
-def test_a_cancellation_without_ctrl_c() -> None:
-    """It is an error of the run: for a thread that waits, a bare CancelledError would mean nothing."""
+@pytest.mark.parametrize(
+    ("cancelled", "text"),
+    [
+        ("async instructions", "were cancelled, but not by their run"),
+        ("plain instructions", "were cancelled, but not by their run"),
+        ("client", "other code has cancelled something"),
+    ],
+)
+def test_a_cancellation_without_ctrl_c_is_an_error_of_the_run(cancelled: str, text: str) -> None:
+    """For a thread that waits, a bare CancelledError would mean nothing. No request is sent without the instructions."""
 
-    async def instructions() -> str:
+    async def cancel(**_: Any) -> Any:
         raise asyncio.CancelledError
 
-    with (
-        Swarm(BlockingClient()) as swarm,
-        pytest.raises(RunError, match="were cancelled, but not by their run") as caught,
-    ):
+    def cancel_now() -> str:
+        raise asyncio.CancelledError("other")
+
+    client: Any = BlockingClient()
+    if cancelled == "client":
+        client = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=cancel)))
+    instructions: Any = {"async instructions": cancel, "plain instructions": cancel_now}.get(cancelled, "Go.")
+    with Swarm(client) as swarm, pytest.raises(RunError, match=text) as caught:
         swarm.run(Agent(instructions=instructions), "Go")
     assert caught.value.response is not None
-
-
-def test_a_client_that_is_cancelled_by_other_code() -> None:
-    """The thread gets the error of the run, with its cause."""
-
-    async def create(**_: Any) -> Any:
-        raise asyncio.CancelledError
-
-    client = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create)))
-    with Swarm(client) as swarm, pytest.raises(RunError, match="other code has cancelled something") as caught:
-        swarm.run(Agent(), "Go")
-    assert caught.value.response is not None
+    assert cancelled == "client" or client.requests == []
 
 
 def test_a_cancelled_error_of_a_plain_function_is_told() -> None:
@@ -328,15 +329,3 @@ def test_a_cancelled_error_of_a_plain_function_is_told() -> None:
     model = ScriptedModel([call("other_loop"), "Done."])
     Swarm(model.client()).run(Agent(functions=[other_loop]), "Hi")
     assert model.requests[1].messages[-1]["content"] == "Error: CancelledError: other"
-
-
-def test_a_cancelled_error_of_plain_instructions_ends_the_run() -> None:
-    """No request is sent without the instructions."""
-
-    def instructions() -> str:
-        raise asyncio.CancelledError("other")
-
-    model = ScriptedModel(["Done."])
-    with pytest.raises(RunError):
-        Swarm(model.client()).run(Agent(instructions=instructions), "Hi")
-    assert model.requests == []

@@ -23,7 +23,7 @@ from aswarm import (
     tool,
 )
 from aswarm.testing import ScriptedModel, call, check_history
-from tests.support.blocking.blocking import CLIENTS, FACES, consume
+from tests.support.blocking.blocking import CLIENTS, FACES, consume, results
 
 USER = {"role": "user", "content": "Go"}
 every_face = pytest.mark.parametrize("face", FACES)
@@ -39,11 +39,6 @@ def stored(response: Response, *before: Any) -> list[Any]:
     """The history as it comes back from a storage."""
     history: list[Any] = json.loads(json.dumps([*(before or (USER,)), *response.messages]))
     return history
-
-
-def told(response: Response) -> list[str]:
-    """The answers to calls."""
-    return [each["content"] for each in response.messages if each["role"] == "tool"]
 
 
 @every_client
@@ -69,7 +64,7 @@ def test_a_plain_function_asks_and_gets_the_answer_in_the_callers_thread(face: s
         )
         history = stored(first)
         second = consume(swarm, agent, face, history, resume={"call_1": Answer("the second")})
-    assert (second.text, told(second)) == ("Done.", ["refunded to the second"])
+    assert (second.text, results(second)) == ("Done.", ["refunded to the second"])
     assert ran == [(True, {"order": 7}, "the second")]
     check_history([*history, *second.messages])
 
@@ -97,7 +92,7 @@ def test_approve_may_be_a_plain_or_an_async_function(is_async: bool) -> None:
         assert ([each.reason for each in first.waiting], ran) == (["It is large."], [5])
         second = swarm.run(agent, stored(first), {"limit": 10}, resume={"b": Approve({"amount": 9})})
     assert ran == [5, 9]
-    assert told(second) == ['(run with arguments changed by the user: {"amount": 9})\npaid 9']
+    assert results(second) == ['(run with arguments changed by the user: {"amount": 9})\npaid 9']
 
 
 @every_face
@@ -118,7 +113,7 @@ def test_external_tools_and_denied_calls(face: str) -> None:
         assert [each.reason is None for each in first.waiting] == [False, False]
         history = stored(first)
         second = consume(swarm, agent, face, history, resume={"a": Answer({"title": "Ø"}), "b": False})
-        assert told(second) == ['{"title": "Ø"}', "not run: denied by the user"]
+        assert results(second) == ['{"title": "Ø"}', "not run: denied by the user"]
         with pytest.raises(ConfigurationError, match="have no open calls"):
             consume(swarm, agent, face, [*history, *second.messages], resume={"a": True})
 

@@ -32,20 +32,19 @@ def test_a_measure_that_grows_by_more_than_its_percent_is_growing() -> None:
     assert found.text == "GROWING by 10 an hour (+15.1 %)"
 
 
-def test_a_small_measure_may_grow_by_the_least_growth() -> None:
-    """Ten percent of a small number would be noise."""
-    assert verdict("rows: runs", day(lambda hour: 2 + (hour > 19) * 5), TEN_PERCENT).is_flat
-    assert not verdict("rows: runs", day(lambda hour: 2 + (hour > 19) * 6), TEN_PERCENT).is_flat
-
-
-def test_a_measure_that_shrinks_is_flat() -> None:
-    """A cache may be emptied."""
-    assert verdict("rows: runs", day(lambda hour: 1000 - 10 * hour), TEN_PERCENT).is_flat
-
-
-def test_a_single_high_sample_is_no_growth() -> None:
-    """The windows are compared by their medians."""
-    assert verdict("rows: runs", day(lambda hour: 1_000_000 if hour == 23 else 100), TEN_PERCENT).is_flat
+@pytest.mark.parametrize(
+    ("value", "is_flat"),
+    [
+        (lambda hour: 2 + (hour > 19) * 5, True),
+        (lambda hour: 2 + (hour > 19) * 6, False),
+        (lambda hour: 1000 - 10 * hour, True),
+        (lambda hour: 1_000_000 if hour == 23 else 100, True),
+    ],
+    ids=["the least growth", "more than the least growth", "it shrinks", "one high sample"],
+)
+def test_a_growth_within_the_allowance_is_flat(value: Any, is_flat: bool) -> None:
+    """Ten percent of a small number would be noise, and the windows are compared by their medians."""
+    assert verdict("rows: runs", day(value), TEN_PERCENT).is_flat == is_flat
 
 
 def test_a_measure_that_appears_late_counts_from_zero() -> None:
