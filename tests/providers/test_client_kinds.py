@@ -41,7 +41,7 @@ def test_openais_own_clients_go_through_post() -> None:
 
 
 def test_a_client_with_another_chat_goes_through_create() -> None:
-    """Where `chat` was replaced, on the class or on the instance, what was put there is called."""
+    """A replacement of `chat`, on the class or on the instance, is called."""
     client = AsyncOpenAI(api_key="x")
     client.chat = OtherChat()  # type: ignore[misc, assignment]
     assert isinstance(source_for(client), CompatibleClientSource)
@@ -64,7 +64,7 @@ def test_a_blocking_client_is_refused() -> None:
 
 
 def test_a_create_that_was_replaced_on_the_class_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever stands in the place of openai's own `create`, function or not, is what must be called."""
+    """A replacement of openai's own `create`, function or not, is called."""
     client = AsyncOpenAI(api_key="x")
     monkeypatch.setattr(type(client.chat.completions), "create", AsyncMock())
     assert isinstance(source_for(client), CompatibleClientSource)
@@ -72,7 +72,7 @@ def test_a_create_that_was_replaced_on_the_class_is_called(monkeypatch: pytest.M
 
 @pytest.mark.asyncio
 async def test_an_error_of_ours_leaves_a_client_as_it_is() -> None:
-    """A client that raises a CompletionError of its own has said all there is to say."""
+    """A client that raises a CompletionError of its own has the right text already."""
     client = AsyncMock()
     mine = CompletionError("busy", status_code=429, retryable=True)
     client.chat.completions.create.side_effect = mine
@@ -84,7 +84,7 @@ async def test_an_error_of_ours_leaves_a_client_as_it_is() -> None:
 
 @pytest.mark.parametrize("name", ["post", "request"])
 def test_a_hook_below_create_gets_create(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """OpenInference patches `request` of the class, Logfire that of a client: through `create`, both get what they read."""
+    """OpenInference patches `request` of the class, Logfire `request` of a client: through `create`, both get their input."""
     patched = openai.AsyncOpenAI(api_key="x")
     setattr(patched, name, getattr(patched, name))
     source = source_for(patched)

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest
@@ -17,12 +17,12 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Response, StreamInterrupted
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.providers.faces import respond
 from tests.support.providers.loopback import data_of, sse, whole
+from tests.support.run.ways_to_run import FACES
 
 pytestmark = pytest.mark.asyncio
 
-Face = Literal["run", "classic", "stream"]
-FACES: tuple[Face, ...] = ("run", "classic", "stream")
 # One id for every call, as in Swarm's own mock client.
 CALL = ScriptedAnswer(
     calls=[call("look", what="x", call_id="mock_tc_id"), call("look", what="y", call_id="mock_tc_id")]
@@ -34,21 +34,13 @@ def look(what: str) -> str:
     return f"{what} seen"
 
 
-async def through(client: Any, face: Face) -> Response:
-    """The whole conversation of `SCRIPT` through one face."""
-    swarm, agent = AsyncSwarm(client=client), Agent(functions=[look])
-    if face == "run":
-        return await swarm.run(agent, "Go")
-    if face == "classic":
-        return [event async for event in swarm.run(agent, "Go", stream=True)][-1]["response"]  # type: ignore[no-any-return]
-    async with swarm.stream(agent, "Go") as run:
-        async for _ in run:
-            pass
-    return run.response
+async def through(client: Any, face: str) -> Response:
+    """Return the response of the whole conversation of `SCRIPT`."""
+    return await respond(AsyncSwarm(client=client), face, Agent(functions=[look]), "Go")
 
 
 def check(response: Response) -> None:
-    """What any client must lead to."""
+    """Check the result of the conversation, which is the same with any client."""
     check_history(response.messages)
     tools = [message["content"] for message in response.messages if message["role"] == "tool"]
     assert tools == ["x seen", "y seen"] * 2
@@ -114,7 +106,7 @@ REPLIES: dict[str, Callable[[ScriptedAnswer], Any]] = {
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES.keys())
 @pytest.mark.parametrize("mocked", [AsyncMock, MagicMock, lambda: AsyncMock(spec=AsyncOpenAI), "spec"])
-async def test_mock_clients(mocked: Any, reply: Callable[[ScriptedAnswer], Any], face: Face) -> None:
+async def test_mock_clients(mocked: Any, reply: Callable[[ScriptedAnswer], Any], face: str) -> None:
     """Every kind of mock client with every kind of reply leads to the same conversation, through every face."""
     client = MagicMock(spec=AsyncOpenAI) if mocked == "spec" else mocked()
     client.chat.completions.create.side_effect = [reply(answer) for answer in SCRIPT]
@@ -127,7 +119,7 @@ async def test_mock_clients(mocked: Any, reply: Callable[[ScriptedAnswer], Any],
 
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("make", [simple, mock, dict], ids=["SimpleNamespace", "MagicMock", "dict"])
-async def test_a_reply_with_nothing_but_a_message(make: Callable[[Any], Any], face: Face) -> None:
+async def test_a_reply_with_nothing_but_a_message(make: Callable[[Any], Any], face: str) -> None:
     """A whole reply without finish_reason, usage or index, as short mocks are, has finished: Swarm never read those."""
     client = AsyncMock()
     message = {"role": "assistant", "content": "Hi", "tool_calls": None}
@@ -145,8 +137,8 @@ async def test_a_stream_without_finish_reason_has_finished() -> None:
 
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("mocked", [AsyncMock, MagicMock])
-async def test_an_exhausted_mock_is_a_completion_error(mocked: type[MagicMock], face: Face) -> None:
-    """A mock with too few replies is a CompletionError that keeps what had happened, never a silent end."""
+async def test_an_exhausted_mock_is_a_completion_error(mocked: type[MagicMock], face: str) -> None:
+    """A mock with too few replies is a CompletionError that keeps the earlier messages, never a silent end."""
     client = mocked()
     client.chat.completions.create.side_effect = [typed(CALL)]
     with pytest.raises(CompletionError) as caught:
@@ -163,7 +155,7 @@ async def test_an_exhausted_mock_is_a_completion_error(mocked: type[MagicMock], 
     [AsyncMock(), MagicMock(), None, 7, [], "text"],
     ids=["AsyncMock", "MagicMock", "None", "int", "list", "str"],
 )
-async def test_a_reply_that_is_no_completion(reply: object, face: Face) -> None:
+async def test_a_reply_that_is_no_completion(reply: object, face: str) -> None:
     """A mock that nobody gave a reply, or a wrong one, is a CompletionError and never an empty answer."""
     client = AsyncMock()
     client.chat.completions.create.return_value = reply
@@ -243,7 +235,7 @@ def patched(owner: object, create: Any) -> Iterator[None]:
 
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("where", ["instance", "class"])
-async def test_a_patched_create_is_called(where: str, face: Face) -> None:
+async def test_a_patched_create_is_called(where: str, face: str) -> None:
     """A real client whose `create` somebody patched, on the instance or the class, is called through the patch."""
     model, client, replies = ScriptedModel([]), None, iter(SCRIPT)
     client = model.client()
@@ -281,7 +273,7 @@ async def test_a_patch_that_wraps_the_original_is_called() -> None:
 
 
 async def test_a_completion_source_is_used_as_it_is() -> None:
-    """What has `complete` gets the request, agent included, and its chunks or whole completions are the answer."""
+    """An object with `complete` gets the request, agent included, and its chunks or whole completions are the answer."""
 
     class Source:
         def __init__(self) -> None:
@@ -304,7 +296,7 @@ async def test_a_completion_source_is_used_as_it_is() -> None:
 async def test_a_client_that_is_said_to_know_stream_options_gets_them(
     include_usage: bool | None, expected: dict[str, bool] | None
 ) -> None:
-    """Libraries that take any arguments do not say by themselves what they know."""
+    """A `create` that takes any arguments may or may not know stream options."""
     asked: list[dict[str, Any]] = []
 
     async def create(**arguments: Any) -> Any:

@@ -88,7 +88,7 @@ def test_an_exception_of_an_sdk(
 @pytest.mark.anyio
 @pytest.mark.parametrize(("message", "added"), [("not this one", True), ("model_not_found: not this one", False)])
 async def test_the_code_of_the_provider_is_in_the_text(message: str, added: bool) -> None:
-    """openai 3 has the message only, and openai 2 has all that the provider said; a code in the text is not repeated."""
+    """openai 3 has the message only, and openai 2 has the whole body; a code in the text is not repeated."""
     swarm = AsyncSwarm(ScriptedModel([Failure(400, message, code="model_not_found")]).client())
     with pytest.raises(CompletionError) as caught:
         await swarm.run(Agent(model="m"), "Hi")
@@ -124,7 +124,7 @@ class OtherSource:
 
 @pytest.mark.anyio
 async def test_a_source_that_uses_it_is_retried() -> None:
-    """What it makes of an exception is what `retry` goes by; the exception of the SDK is the cause."""
+    """`retry` reads the error that it returns; the exception of the SDK is the cause."""
     source = OtherSource(OtherStatusError(503, retry_after_ms="1"))
     response = await AsyncSwarm(source, middleware=[retry(2)]).run(Agent(), "Hello")
     assert response.text == "Hi"
@@ -156,7 +156,7 @@ class OldStyle:
 
 @pytest.mark.anyio
 async def test_a_client_with_both_is_a_client() -> None:
-    """`chat.completions.create` is what it is called through."""
+    """It is called through `chat.completions.create`."""
     client = OldStyle()
     response = await AsyncSwarm(client).run(Agent(model="m"), "Hello")
     assert response.text == "from create"

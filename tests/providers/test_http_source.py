@@ -1,4 +1,4 @@
-"""`HTTPSource`: its requests, its retries, and what it refuses."""
+"""`HTTPSource`: its requests, its retries, and settings that it refuses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_headers_of_the_environment(client: str, monkeypatch: pytest.Monke
 @on_each_transport
 @pytest.mark.parametrize("status", ["301 Moved Permanently", "302 Found", "303 See Other"])
 async def test_a_redirect_that_drops_the_request_is_an_error(status: str, transport: Transport) -> None:
-    """A client asks the new address with GET, as browsers do: the answer is that of the target, and names its status."""
+    """A client asks the new address with GET, as browsers do: the error names the status of the target."""
     refusal = Reply([b'{"error": {"message": "use POST"}}'], status="405 Method Not Allowed")
     async with serve(lambda _: refusal) as target, serve(lambda _: moved) as server:
         moved = Reply([], status=status, headers={"location": f"{target.base_url}/chat/completions"})

@@ -1,4 +1,4 @@
-"""Clients that instrumentation has patched: what it put there sees every completion, as an object of the SDK."""
+"""Clients that instrumentation has patched: the patch sees every completion, as an object of the SDK."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ async def test_a_create_that_cannot_be_remembered_is_called() -> None:
 
 @pytest.mark.asyncio
 async def test_a_create_without_a_signature_is_called_without_stream_options() -> None:
-    """A builtin, say: what it takes cannot be known, so it gets what every client knows."""
+    """For example a builtin: its parameters are unknown, so it gets the arguments of every client."""
 
     class Create:
         __signature__ = "none"

@@ -1,4 +1,4 @@
-"""What a user reads when a request fails: server, model and usual cause, through real clients and sockets."""
+"""The text of a failed request: server, model and usual cause, through real clients and sockets."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_a_server_that_refuses(path: str, cause: str, way: str) -> None:
 
 @pytest.mark.asyncio
 async def test_the_address_that_is_suggested_works() -> None:
-    """With `/v1`, as the text says, the same server answers."""
+    """With `/v1` the same server answers."""
     with provider() as host:
         async with AsyncOpenAI(base_url=f"http://{host}/v1", api_key="x") as client:
             assert (await AsyncSwarm(client).run(AGENT, "Hi")).text == "Hi"

@@ -32,7 +32,7 @@ class Recorder(httpx.AsyncBaseTransport):
         return httpx.Response(200, content=b"".join(reply.pieces), headers={"content-type": reply.content_type})
 
     @property
-    def http(self) -> Any:  # openai 3.x takes one of httpx too, but its hint says httpx2
+    def http(self) -> Any:  # openai 3.x takes one of httpx too, but its type hint is httpx2
         return httpx.AsyncClient(transport=self)
 
 
@@ -80,7 +80,7 @@ async def test_azure_with_a_fixed_deployment_and_a_token() -> None:
 
 
 async def test_a_subclass_keeps_its_own_ways() -> None:
-    """A subclass of AsyncOpenAI is used like it: what it overrides (here its headers) holds."""
+    """A subclass of AsyncOpenAI is used like it: its overrides (here its headers) hold."""
 
     class Tenant(AsyncOpenAI):
         @property
@@ -144,7 +144,7 @@ async def test_request_options_in_model_settings() -> None:
 
 
 async def test_options_mean_the_same_as_on_create() -> None:
-    """The request that `post` sends is the one that `create` would have sent: URL, headers and body."""
+    """`post` sends the same request as `create`: URL, headers and body."""
     seen = Recorder()
     client = AsyncOpenAI(
         api_key="k", organization="o", project="p", base_url="https://one.test/v1", http_client=seen.http
@@ -153,10 +153,7 @@ async def test_options_mean_the_same_as_on_create() -> None:
     await both_ways(client, agent)
     body = {
         "model": "gpt-6-luna",
-        "messages": [
-            {"role": "system", "content": "You are a helpful agent."},
-            {"role": "user", "content": "Hello"},
-        ],
+        "messages": [{"role": "system", "content": "You are a helpful agent."}, {"role": "user", "content": "Hello"}],
         **agent.model_settings,
     }
     await client.chat.completions.create(**body, stream=False)
@@ -171,7 +168,7 @@ async def test_options_mean_the_same_as_on_create() -> None:
 
 @pytest.mark.skipif(int(openai.__version__.partition(".")[0]) < 3, reason="openai 2 cannot write them either")
 async def test_values_that_only_the_sdk_can_write_are_left_to_it() -> None:
-    """A date and a model object are sent as `create` sends them; what nobody can write is an error of the request."""
+    """A date and a model object are sent as `create` sends them; a value that nobody can write is an error of the request."""
 
     class Schema(BaseModel):
         kind: str = "json_object"
@@ -190,7 +187,7 @@ async def test_values_that_only_the_sdk_can_write_are_left_to_it() -> None:
 
 
 async def test_settings_that_are_not_given_are_not_sent() -> None:
-    """openai's own NOT_GIVEN in `model_settings` means what it means on `create`: the key is left out."""
+    """openai's own NOT_GIVEN in `model_settings` means the same as on `create`: the key is left out."""
     from openai import NOT_GIVEN
 
     model = ScriptedModel(["Hi"])

@@ -1,4 +1,4 @@
-"""Errors of a request: whatever the form of the body, the error shows what the provider said, on each transport."""
+"""Errors of a request: the error shows the provider's text for any form of the body, on each transport."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_long_text_is_shortened() -> None:
 
 
 class StatusError(Exception):
-    """An exception of an SDK with the response, as those of openai have it."""
+    """An exception of an SDK with the response, like the exceptions of openai."""
 
     def __init__(self, response: httpx.Response, text: str = "failed") -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Everything a provider can do wrong, over either API, ends in one class of error, which says what, and keeps the run."""
+"""Everything a provider can do wrong, over either API, ends in one class of error, which names the fault, and keeps the run."""
 
 from __future__ import annotations
 
@@ -12,38 +12,29 @@ import httpx
 import openai
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, RunError, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, Response, RunError, StreamInterrupted
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.providers.faces import respond
 from tests.support.providers.loopback import Reply, read_request, serve, spoken
 from tests.support.providers.transports import EACH_TRANSPORT, Transport, client_at, on_each_transport
+from tests.support.run.ways_to_run import FACES
 from tests.support.sampling import every
 
 Api = Literal["chat", "responses"]
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("api", ["chat", "responses"])]
-
-Face = Literal["run", "classic", "stream"]
-FACES: tuple[Face, ...] = ("run", "classic", "stream")
 
 
 def look() -> str:
     return "seen"
 
 
-async def through(client: Any, face: Face, api: Api, agent: Agent | None = None) -> Any:
-    """One run through one face; its response, or its error."""
-    swarm, agent = AsyncSwarm(client=client, api=api), agent or Agent(functions=[look])
+async def through(client: Any, face: str, api: Api, agent: Agent | None = None) -> Response:
+    """Return the response of one run."""
     with anyio.fail_after(120):
-        if face == "run":
-            return await swarm.run(agent, "Go")
-        if face == "classic":
-            return [event async for event in swarm.run(agent, "Go", stream=True)][-1]["response"]
-        async with swarm.stream(agent, "Go") as run:
-            async for _ in run:
-                pass
-        return run.response
+        return await respond(AsyncSwarm(client=client, api=api), face, agent or Agent(functions=[look]), "Go")
 
 
-async def trouble(client: Any, face: Face, api: Api, agent: Agent | None = None) -> CompletionError:
+async def trouble(client: Any, face: str, api: Api, agent: Agent | None = None) -> CompletionError:
     """The error of a run, after the checks that hold for every one."""
     with pytest.raises(RunError) as caught:
         await through(client, face, api, agent)
@@ -55,7 +46,7 @@ async def trouble(client: Any, face: Face, api: Api, agent: Agent | None = None)
 
 
 def up_to(text: str, body: dict[str, Any]) -> list[bytes]:
-    """A streamed answer up to the piece that says this."""
+    """Return a streamed answer up to the piece with this text."""
     pieces = spoken(ScriptedAnswer("Hello there"), body, cut=6).pieces
     return list(pieces[: next(number for number, piece in enumerate(pieces) if text.encode() in piece) + 1])
 
@@ -77,7 +68,7 @@ def up_to(text: str, body: dict[str, Any]) -> list[bytes]:
         (529, True, openai.InternalServerError),
     ],
 )
-async def test_a_status(status: int, retryable: bool, cause: type[Exception], face: Face, api: Api) -> None:
+async def test_a_status(status: int, retryable: bool, cause: type[Exception], face: str, api: Api) -> None:
     """An HTTP error is a CompletionError with its status, in its words, caused by the SDK's exception."""
     error = await trouble(ScriptedModel([Failure(status, "these words")]).client(), face, api)
     assert type(error) is CompletionError
@@ -87,8 +78,8 @@ async def test_a_status(status: int, retryable: bool, cause: type[Exception], fa
 
 
 @pytest.mark.parametrize("face", FACES)
-async def test_a_failure_in_the_second_turn_keeps_the_first(face: Face, api: Api) -> None:
-    """What had happened before the failure is in `.response`, so that the run can go on from there."""
+async def test_a_failure_in_the_second_turn_keeps_the_first(face: str, api: Api) -> None:
+    """The messages before the failure are in `.response`, so that the run can go on from there."""
     model = ScriptedModel([call("look"), Failure(500), "Done"])
     error = await trouble(model.client(), face, api)
     assert error.response is not None
@@ -100,8 +91,8 @@ async def test_a_failure_in_the_second_turn_keeps_the_first(face: Face, api: Api
 
 
 @pytest.mark.parametrize("face", FACES)
-async def test_429_with_retry_after_then_success(face: Face, api: Api) -> None:
-    """The SDK waits as long as the server says and tries again; the run does not notice."""
+async def test_429_with_retry_after_then_success(face: str, api: Api) -> None:
+    """The SDK waits as long as the server asks and tries again; the run does not notice."""
     model = ScriptedModel(
         [Failure(429, headers={"retry-after-ms": "20"}), Failure(429, headers={"retry-after": "0.02"}), "Hi"]
     )
@@ -112,7 +103,7 @@ async def test_429_with_retry_after_then_success(face: Face, api: Api) -> None:
 
 
 @pytest.mark.parametrize("face", FACES)
-async def test_500s_until_the_retries_end(face: Face, api: Api) -> None:
+async def test_500s_until_the_retries_end(face: str, api: Api) -> None:
     """After the last retry the failure is a retryable CompletionError."""
     model = ScriptedModel([Failure(500, headers={"retry-after-ms": "1"})] * 3)
     error = await trouble(model.client(max_retries=2), face, api)
@@ -120,7 +111,7 @@ async def test_500s_until_the_retries_end(face: Face, api: Api) -> None:
 
 
 @pytest.mark.parametrize("face", FACES)
-async def test_groq_tool_use_failed(face: Face, api: Api) -> None:
+async def test_groq_tool_use_failed(face: str, api: Api) -> None:
     """Groq's 400 for a call that did not parse is worth another attempt: retryable."""
     failure = Failure(400, "Failed to call a function.", code="tool_use_failed")
     error = await trouble(ScriptedModel([failure]).client(), face, api)
@@ -129,7 +120,7 @@ async def test_groq_tool_use_failed(face: Face, api: Api) -> None:
 
 @on_each_transport
 @pytest.mark.parametrize("face", FACES)
-async def test_connection_refused(transport: Transport, face: Face, api: Api) -> None:
+async def test_connection_refused(transport: Transport, face: str, api: Api) -> None:
     """A server that is not there is a retryable CompletionError without a status."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -141,8 +132,8 @@ async def test_connection_refused(transport: Transport, face: Face, api: Api) ->
 
 
 @on_each_transport
-@pytest.mark.parametrize("face", ["classic", "stream"])
-async def test_reset_in_the_middle_of_a_stream(transport: Transport, face: Face, api: Api) -> None:
+@pytest.mark.parametrize("face", ["run(stream=True)", "stream"])
+async def test_reset_in_the_middle_of_a_stream(transport: Transport, face: str, api: Api) -> None:
     """A reset connection is a StreamInterrupted; the text so far is in `partial`, in no message."""
     async with (
         serve(lambda body: Reply(up_to("Hello ", body), pause=0.01, end="reset")) as server,
@@ -158,7 +149,7 @@ async def test_reset_in_the_middle_of_a_stream(transport: Transport, face: Face,
 
 @on_each_transport
 @pytest.mark.parametrize("face", FACES)
-async def test_reset_before_the_answer(transport: Transport, face: Face, api: Api) -> None:
+async def test_reset_before_the_answer(transport: Transport, face: str, api: Api) -> None:
     """A connection that is reset before any event of the answer is a retryable CompletionError."""
     async with (
         serve(lambda _: Reply([], end="reset")) as server,
@@ -222,10 +213,10 @@ async def trouble_with_bytes(answer: bytes, transport: Transport, api: Api) -> C
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("transport", "anyio_backend", "where", "face"),
-    every(4, EACH_TRANSPORT, ["client", "settings"], ["classic", "stream"]),
+    every(4, EACH_TRANSPORT, ["client", "settings"], ["run(stream=True)", "stream"]),
 )
-async def test_a_stall_beyond_the_read_timeout(transport: Transport, where: str, face: Face, api: Api) -> None:
-    """A stream that says no more is a StreamInterrupted after the read timeout, and its connection is closed."""
+async def test_a_stall_beyond_the_read_timeout(transport: Transport, where: str, face: str, api: Api) -> None:
+    """A stream that stalls is a StreamInterrupted after the read timeout, and its connection is closed."""
     async with (
         serve(lambda body: Reply(up_to("Hello ", body), end="stall")) as server,
         client_at(server.base_url, transport, api, **({"timeout": 1.0} if where == "client" else {})) as client,
@@ -274,7 +265,7 @@ async def test_a_stall_of_a_plain_request(transport: Transport, api: Api) -> Non
     ],
     ids=lambda value: value.decode()[:24] if isinstance(value, bytes) else "",
 )
-async def test_an_answer_that_is_none(body: bytes, content_type: str, face: Face, api: Api) -> None:
+async def test_an_answer_that_is_none(body: bytes, content_type: str, face: str, api: Api) -> None:
     """A 200 that holds no whole completion is a CompletionError, never an empty answer."""
     error = await trouble(ScriptedModel([RawAnswer([body] if body else [], content_type)]).client(), face, api)
     assert error.response is not None and error.response.messages == []

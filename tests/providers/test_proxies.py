@@ -1,4 +1,4 @@
-"""What a proxy, and the target of a redirect, can read of a request: never the key or a header of the user."""
+"""The parts of a request that a proxy, and the target of a redirect, can read: never the key or a header of the user."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.providers.proxies import KEY_AND_CERTIFICATE, Proxy, proxy
 
 pytestmark = [
     pytest.mark.anyio,
-    # What the SDK passes to aiohttp for the credentials of a proxy.
+    # The SDK passes this object to aiohttp for the credentials of a proxy.
     pytest.mark.filterwarnings("ignore:(BasicAuth|The 'proxy_auth' parameter) is deprecated:DeprecationWarning"),
 ]
 

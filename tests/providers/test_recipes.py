@@ -27,7 +27,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         monkeypatch.setenv(f"{name}_API_KEY", KEY)
     for name in ("NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "OPENAI_ADMIN_KEY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://api.openai.com/v1")  # what the SDK takes by itself, with https
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://api.openai.com/v1")  # the SDK takes this by itself, with https
     return monkeypatch
 
 
@@ -44,7 +44,7 @@ async def run(swarm: AsyncSwarm, way: str, agent: Agent) -> Response:
 
 
 async def close(made: dict[str, Any]) -> None:
-    """Close what the recipe opened."""
+    """Close the clients of the recipe."""
     await made["swarm"].aclose()
     if "client" in made:
         await made["client"].close()
@@ -75,7 +75,7 @@ async def test_a_recipe_runs(name: str, way: str, environment: pytest.MonkeyPatc
 
 
 async def test_without_its_setting_a_provider_refuses(environment: pytest.MonkeyPatch) -> None:
-    """What the recipe of Gemini leaves out is the reason of a 400, and the error says it."""
+    """A setting that the recipe of Gemini leaves out is the reason of a 400, and the error names it."""
     async with provider_server(PROVIDERS["Gemini"]) as server:
         environment.setenv("http_proxy", f"http://127.0.0.1:{server.port}")
         made = run_recipe(RECIPES["Gemini"])

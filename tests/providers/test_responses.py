@@ -24,10 +24,12 @@ from aswarm import (
     TextDelta,
 )
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, Step, call
+from tests.support.providers.faces import respond
 from tests.support.providers.loopback import whole_response
+from tests.support.run.ways_to_run import FACES
 from tests.support.wire.response_bodies import check_body
 
-WAYS = pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
+WAYS = pytest.mark.parametrize("way", FACES)
 APIS = ["chat", "responses"]
 
 
@@ -64,21 +66,8 @@ def conversation() -> list[Step]:
     ]
 
 
-async def run(swarm: AsyncSwarm, way: str, agent: Agent, messages: Any = "Hi") -> Any:
-    """Run in one of the three ways."""
-    if way == "run":
-        return await swarm.run(agent, messages)
-    if way == "stream":
-        async with swarm.stream(agent, messages) as events:
-            async for _ in events:
-                pass
-        return events.response
-    found = [event["response"] async for event in swarm.run(agent, messages, stream=True) if "response" in event]
-    return found[0]
-
-
 def plain(messages: list[Any]) -> list[Any]:
-    """The messages without what only the Responses API has."""
+    """Return the messages without the items of the Responses API."""
     return [{key: value for key, value in message.items() if key != "responses_output"} for message in messages]
 
 
@@ -92,7 +81,7 @@ async def test_what_the_model_is_sent_is_the_same(way: str) -> None:
     sent = {}
     for api in APIS:
         model = ScriptedModel(conversation(), api=api)  # type: ignore[arg-type]
-        await run(AsyncSwarm(model.client()), way, agents())
+        await respond(AsyncSwarm(model.client()), way, agents())
         sent[api] = [
             (request.messages, request.tool_names, request.body.get("tool_choice")) for request in model.requests
         ]
@@ -120,7 +109,7 @@ async def test_typed_and_classic_events() -> None:
 
 @pytest.mark.anyio
 async def test_items_are_sent_back_as_they_came() -> None:
-    """Reasoning with what followed it, in this run and in the next."""
+    """Reasoning goes back with the items after it, in this run and in the next."""
     model = ScriptedModel(conversation(), api="responses")
     response = await AsyncSwarm(model.client()).run(agents(), "Hi")
     items = response.messages[0]["responses_output"]
@@ -171,7 +160,7 @@ async def test_an_answer_of_hosted_tools_alone_is_kept() -> None:
 @pytest.mark.anyio
 @WAYS
 async def test_a_call_that_waits_for_this_program_ends_the_run(way: str) -> None:
-    """Shell commands of the model wait for this program: that is said, and what was recorded before is there."""
+    """Shell commands of the model wait for this program: the error names them, and the earlier messages are there."""
     item = {"id": "sh_1", "type": "local_shell_call", "call_id": "c9", "status": "completed", "action": {"command": []}}
     body = {"object": "response", "status": "completed", "output": [item]}
     sent = json.dumps(body) if way == "run" else f"data: {json.dumps({'type': 'response.completed', 'response': body})}"
@@ -181,7 +170,7 @@ async def test_a_call_that_waits_for_this_program_ends_the_run(way: str) -> None
     )
     swarm = AsyncSwarm(model.client(max_retries=2))
     with pytest.raises(ConfigurationError, match="'local_shell_call', which needs a result") as raised:
-        await run(swarm, way, agents())
+        await respond(swarm, way, agents())
     assert raised.value.response is not None
     assert [message["role"] for message in raised.value.response.messages] == ["assistant", "tool"]
     assert (len(model.requests), model.open_streams) == (2, 0)
@@ -268,7 +257,7 @@ class Recorder:
 )
 @pytest.mark.parametrize("kind", ["AsyncSwarm", "Swarm"])
 def test_the_api_is_chosen_by_the_host(base_url: str, api: Any, expected: str, kind: str) -> None:
-    """OpenAI's own hosts and Azure's v1 have the Responses API; nobody else is asked for it unless told."""
+    """OpenAI's own hosts and Azure's v1 have the Responses API; nobody else is asked for it without `api`."""
     seen = Recorder()
     options: dict[str, Any] = {"api_key": "x", "base_url": base_url, "max_retries": 0}
     ask = _ask_blocking if kind == "Swarm" else _ask_async
@@ -293,7 +282,7 @@ def _ask_async(seen: Recorder, options: dict[str, Any], api: Any) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("patched", ["chat.completions", "responses"])
 async def test_a_patched_client_of_openai_itself_is_asked_over_chat(patched: str) -> None:
-    """A hook sees what it expects, or is not passed by in silence."""
+    """A hook sees the form that it expects, and is not bypassed."""
     model = ScriptedModel(["Hello"], api="responses")
     client = model.client()
     resource: Any = client.chat.completions if patched == "chat.completions" else client.responses
@@ -316,7 +305,7 @@ async def test_a_patched_client_is_asked_over_responses_if_told(way: str) -> Non
         return await create(**arguments)
 
     client.responses.create = hooked  # type: ignore[method-assign]
-    response = await run(AsyncSwarm(client, api="responses"), way, agents())
+    response = await respond(AsyncSwarm(client, api="responses"), way, agents())
     assert response.text == "All done."
     assert len(seen) == len(model.requests) == 4
     assert [item["type"] for item in response.messages[0]["responses_output"]][:2] == ["reasoning", "message"]
@@ -327,7 +316,7 @@ async def test_a_patched_client_is_asked_over_responses_if_told(way: str) -> Non
 async def test_a_source_by_itself(way: str) -> None:
     """For any server that has the API, and where one swarm has several sources."""
     model = ScriptedModel(conversation(), cut=3)
-    response = await run(AsyncSwarm(ResponsesSource(model.client())), way, agents())
+    response = await respond(AsyncSwarm(ResponsesSource(model.client())), way, agents())
     assert response.text == "All done."
     assert model.requests[0].is_responses
 
@@ -354,9 +343,9 @@ async def test_a_refusal(way: str) -> None:
     """It is on the message, and goes back with its item."""
     model = ScriptedModel([ScriptedAnswer(extra={"refusal": "No."}), "Hello"], cut=1, api="responses")
     swarm = AsyncSwarm(model.client())
-    first = await run(swarm, way, Agent(model="gpt-6-luna"))
+    first = await respond(swarm, way, Agent(model="gpt-6-luna"))
     assert (first.messages[0]["refusal"], first.messages[0]["content"]) == ("No.", None)
-    await run(swarm, way, Agent(model="gpt-6-luna"), [*first.messages, {"role": "user", "content": "Why?"}])
+    await respond(swarm, way, Agent(model="gpt-6-luna"), [*first.messages, {"role": "user", "content": "Why?"}])
     assert model.requests[1].body["input"][0] == first.messages[0]["responses_output"][0]
 
 

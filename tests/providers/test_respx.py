@@ -36,7 +36,7 @@ def api() -> Iterator[respx.Route]:
 def client(**options: Any) -> AsyncOpenAI:
     settings = {"max_retries": 0, **options}
     base_url = URL.removesuffix("/chat/completions")
-    http_client: Any = httpx.AsyncClient()  # openai 3.x takes one of httpx too, but its hint says httpx2
+    http_client: Any = httpx.AsyncClient()  # openai 3.x takes one of httpx too, but its type hint is httpx2
     return AsyncOpenAI(api_key="k", base_url=base_url, http_client=http_client, **settings)
 
 

@@ -43,7 +43,7 @@ def numbered(messages: list[Any]) -> str:
 
 
 async def outcome(server: LoopbackServer, transport: Transport, *, stream: bool) -> dict[str, Any]:
-    """Return the events of a run, and its messages or its error, without what differs in any two runs."""
+    """Return the events of a run, and its messages or its error, without the parts that differ in any two runs."""
     server.requests.clear()
     events: list[str] = []
     async with client_at(server.base_url, transport) as client:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, File, Image, Response, Result, ToolError
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.providers.faces import respond
 from tests.support.values.histories import USER
 from tests.support.wire.response_bodies import check_body
 
@@ -71,24 +72,8 @@ def conversations(draw: st.DrawFn) -> list[ScriptedAnswer]:
     return [*turns, ScriptedAnswer(text, extra={**draw(extras), **refusal}, finish_reason=reason, usage=draw(usages))]
 
 
-async def response_of(model: ScriptedModel, way: str, agent: Agent) -> Response:
-    """Run in one of the three ways."""
-    swarm = AsyncSwarm(model.client())
-    if way == "run":
-        return await swarm.run(agent, [USER])
-    if way == "stream":
-        async with swarm.stream(agent, [USER]) as events:
-            async for _ in events:
-                pass
-        return events.response
-    stream = swarm.run(agent, [USER], stream=True)
-    async for _ in stream:
-        pass
-    return stream.response
-
-
 def common(response: Response) -> Any:
-    """What a run leaves, without the items of the Responses API."""
+    """Return the results of a run, without the items of the Responses API."""
     messages = [
         {key: value for key, value in message.items() if key != "responses_output"} for message in response.messages
     ]
@@ -105,7 +90,7 @@ def test_a_drawn_conversation_is_the_same_over_both(script: list[ScriptedAnswer]
         for api in APIS:
             for way in WAYS:
                 model = ScriptedModel(script, cut=cut, api=api)
-                response = await response_of(model, way, agents())
+                response = await respond(AsyncSwarm(model.client()), way, agents(), [USER])
                 check_history(response.messages)
                 assert len(model.requests) == len(script)
                 for request in model.requests if api == "responses" else ():

@@ -28,7 +28,7 @@ from tests.support.cli.cli_runs import AGENTS, ended, model, started
 from tests.support.providers.loopback import Reply, serve, sse, whole
 
 SECRET = "sk-SECRET"
-# What users have: `echo` and mounted secrets, Windows, a key that was wrapped by an editor.
+# Keys of users: `echo` and mounted secrets, Windows, a key that was wrapped by an editor.
 UNSENDABLE = [f"{SECRET}\n", f"{SECRET}\r\n", f"{SECRET} ", f"sk-\n{SECRET}"]
 QUOTED = f"Illegal header value b'Bearer {SECRET}\\n'"
 
@@ -151,10 +151,7 @@ def test_a_header_value_in_a_group_of_errors_is_not_shown() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "missing header value 'x-id'; ask for 'y' and see https://docs, it's easy",
-        "the header value of 'x-id' is 'y'",
-    ],
+    ["missing header value 'x-id'; ask for 'y' and see https://docs, it's easy", "the header value of 'x-id' is 'y'"],
 )
 def test_other_texts_with_a_header_value_stay(text: str) -> None:
     """Only the words of transports count: a tool may write of headers, and the model reads its text."""
@@ -233,7 +230,7 @@ async def test_a_key_that_no_header_may_have_is_refused(key: str, monkeypatch: p
 
 @pytest.mark.asyncio
 async def test_a_key_of_white_space_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty file that was mounted: the text says that the variable is set, and has nothing in it."""
+    """An empty file that was mounted: the error names the variable, which is set but empty."""
     monkeypatch.setenv("OPENAI_API_KEY", "\n")
     with pytest.raises(ConfigurationError, match="contains only white space"):
         await of_async_swarm()

@@ -53,7 +53,7 @@ async def test_a_stream_is_read_piece_by_piece(monkeypatch):
 
 @pytest.mark.asyncio
 async def test_a_reader_that_leaves_closes_the_response(monkeypatch):
-    """The server notices that the client has gone, although it has more to say."""
+    """The server notices that the client is closed, although the answer is not whole."""
     async with served(monkeypatch, lambda _: sse(ScriptedAnswer("hello there"), cut=3, end="stall")) as (swarm, server):
         async with swarm.stream(Agent(), "hi") as run:
             async for event in run:
@@ -115,14 +115,14 @@ async def test_a_client_and_a_transport_exclude_each_other():
 
 @pytest.mark.asyncio
 async def test_an_unknown_transport_is_refused():
-    """The error names those that there are."""
+    """The error names the known transports."""
     with pytest.raises(ConfigurationError, match="must be 'auto', 'httpx', 'aiohttp' or 'direct', not 'curl'"):
         AsyncSwarm(transport="curl")  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def without_aiohttp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK puts a client that only raises in the place of the one that it cannot make."""
+    """The SDK puts a client that only raises in the place of a client that it cannot make."""
 
     def missing(**_: object) -> None:
         raise RuntimeError("To use the aiohttp client you must have installed the package with the `aiohttp` extra")

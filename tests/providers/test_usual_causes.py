@@ -129,7 +129,7 @@ def test_an_address_that_is_not_known(error: Exception) -> None:
     ],
 )
 def test_the_cause_of_a_status(status: int, text: str, url: str, cause: str) -> None:
-    """What such a status usually means."""
+    """The error names the usual cause of a status."""
     shown = f"; {cause}" if cause else " (model '`m`' at http://host:8080/v1)"
     assert shown in place_and_cause(StatusError(text, url), status, "`m`")
 

@@ -63,7 +63,7 @@ def test_pauses_of_unknown_length_double(unsaid: float | None) -> None:
     old = go_when_allowed(policy, 0, now)
     now = old.at
     assert policy.rejected(policy.admit(0, now), now, unsaid, Rejections()) == 45
-    policy.answered(old)  # it went before the pause, and says nothing about the time after it
+    policy.answered(old)  # it went before the pause, and is no evidence about the time after it
     newer = go_when_allowed(policy, 0, now)
     assert policy.rejected(newer, newer.at, unsaid, Rejections()) == 45
     now = newer.at
@@ -113,7 +113,7 @@ def test_from_half_of_what_was_too_many_it_grows_slowly_for_a_minute() -> None:
 
 
 def test_a_rejection_of_the_first_request_after_a_pause_says_nothing_about_how_many_may_go() -> None:
-    """The server was busy for longer than it had said; after that as many go as after the first pause."""
+    """The server was busy for longer than its Retry-After; after that as many go as after the first pause."""
     policy = policy_of()
     for now in (0.0, 1.0):
         policy.rejected(policy.admit(0, now), now, 1.0, Rejections())
@@ -153,7 +153,7 @@ def test_a_request_that_is_not_rejected_within_two_seconds_counts_as_accepted() 
 
 
 def test_a_request_that_ends_without_a_result_makes_room_for_one_other() -> None:
-    """A cancelled request says nothing about limits."""
+    """A cancelled request is no evidence about limits."""
     policy = policy_of()
     policy.rejected(policy.admit(0, 0.0), 0.0, 10.0, Rejections())
     policy.finished(policy.admit(0, 10.0))
@@ -213,7 +213,7 @@ def test_a_request_that_is_rejected_with_one_other_waits_with_all() -> None:
     [
         ([(0, 0), (5, 0)], [False, False]),  # until then it went first
         ([(2, 0), (2, 0), (2, 0)], [False, False, False]),  # no other request went
-        ([(0, 0), (0, 0), (1, 0), (1, 0), (1, 0)], [False, False, True, True, True]),  # what was known stays true
+        ([(0, 0), (0, 0), (1, 0), (1, 0), (1, 0)], [False, False, True, True, True]),  # the earlier verdict stays true
         ([(0, 0), (0, 0), (1, 1)], [False, False, False]),  # as many rejected as accepted
         ([(0, 0), (0, 0), (2, 1), (2, 1)], [False, False, True, False]),  # more accepted than rejected
     ],

@@ -1,4 +1,4 @@
-"""Limits over all runs of a swarm, on a clock that jumps: what is sent when, and what a rejection does."""
+"""Limits over all runs of a swarm, on a clock that jumps: the times of requests, and rejections."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_requests_go_in_the_order_in_which_they_came() -> None:
 
 @in_virtual_time
 async def test_a_request_that_is_cancelled_while_it_waits_uses_nothing() -> None:
-    """The next request goes when the cancelled one would have gone."""
+    """The next request is sent at the time of the cancelled request."""
     model = TimedModel()
     swarm = limited(model, requests=1)
     await swarm.run(Agent(), "first")
@@ -75,7 +75,7 @@ def used_in_any_minute(model: TimedModel, tokens: int) -> int:
 
 @in_virtual_time
 async def test_no_more_tokens_in_a_minute_than_the_limit() -> None:
-    """This holds for requests that wait since the beginning too; before the first answer, few go."""
+    """This holds for requests that wait from the start too; before the first answer, few go."""
     usage = {"prompt_tokens": 200, "completion_tokens": 800, "total_tokens": 1000}
     model = TimedModel(lambda _: ScriptedAnswer("Hi", usage=usage, delay=2))
     await run_all(limited(model, tokens=6000), 100)
@@ -146,7 +146,7 @@ async def test_a_request_that_was_refused_has_used_no_token() -> None:
 
 @in_virtual_time
 async def test_a_slow_reader_holds_up_no_other_run() -> None:
-    """After a pause, an answer that has begun lets the next request go, however slowly it is read."""
+    """After a pause, a started answer lets the next request go, however slowly it is read."""
     model = TimedModel([busy(10), ScriptedAnswer("Hello there"), "Hi"])
     swarm = limited(model)
     async with anyio.create_task_group() as group, swarm.stream(Agent(), "Hi") as run:
@@ -197,7 +197,7 @@ async def test_a_stream_that_is_left_is_closed(face: str) -> None:
 
 @in_virtual_time
 async def test_a_run_that_gives_up_waiting_has_a_response() -> None:
-    """The response has what had happened before it waited, as for any run that is cancelled."""
+    """The response has the messages before the wait, as for any run that is cancelled."""
     model = TimedModel([call("look"), "never sent"])
     swarm = limited(model, requests=1)
     stream = swarm.stream(Agent(functions=[look]), "Go")
@@ -248,7 +248,7 @@ async def test_without_limits_retries_are_the_sdks() -> None:
 
 @in_virtual_time
 async def test_a_batch_that_is_opened_during_a_run_limits_its_next_request() -> None:
-    """A 429 in a batch pauses runs that had begun before; when the batch is closed, their requests go directly again."""
+    """A 429 in a batch pauses runs that started before; when the batch is closed, their requests go directly again."""
     model = TimedModel([call("look"), busy(30), "Item", call("look"), busy(0.02), "Run"])
     swarm = AsyncSwarm(client_of(model, max_retries=1))
 
@@ -266,7 +266,7 @@ async def test_a_batch_that_is_opened_during_a_run_limits_its_next_request() -> 
 
 @pytest.mark.parametrize(("seconds", "level"), [(59, logging.INFO), (60, logging.WARNING)])
 def test_a_pause_is_logged(seconds: int, level: int, caplog: pytest.LogCaptureFixture) -> None:
-    """The log says why nothing happens, and for which run; a long pause is a warning."""
+    """The log has the reason of the pause, and the run; a long pause is a warning."""
     caplog.set_level(logging.INFO, "aswarm")
 
     @in_virtual_time

@@ -11,17 +11,16 @@ import openai
 import pytest
 
 from aswarm import Agent, AsyncSwarm, RateLimits
-from aswarm.testing import Failure, Request, ScriptedAnswer, Step
+from aswarm.testing import ScriptedAnswer
 from tests.support.providers.loopback import Reply, serve, sse, whole
-from tests.support.rate_limits.timed_models import TimedModel, limited, run_all
-from tests.support.runtime.virtual_time import run_virtual
+from tests.support.rate_limits.timed_models import run_all
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @dataclass
 class Server:
-    """Records what it answered, and when."""
+    """The times of accepted and rejected requests."""
 
     most: int
     accepted: list[float] = field(default_factory=list)
@@ -45,7 +44,7 @@ class Server:
 
 
 class Quota(Server):
-    """Allows so many requests, rejects all others for 0.3 s from the first of them, and begins again."""
+    """Allows so many requests, rejects all others for 0.3 s from the first of them, and starts again."""
 
     left = 3
 
@@ -81,26 +80,3 @@ async def test_after_the_first_429_nothing_arrives_before_the_time_that_the_serv
                 assert await run_all(swarm, 5) == ["Hi"] * 5
     assert len(quota.accepted) == 9
     assert quota.arrivals[4] >= quota.open_again[0]
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_with_the_servers_limit_as_its_own_nothing_is_rejected(backend: str) -> None:
-    """Known limits are kept from the start: no 429 at all, for whole answers and streams."""
-    # In virtual time: a busy machine may deliver a request later than it was sent.
-    run_virtual(backend, _run_with_the_limit_of_the_server)
-
-
-async def _run_with_the_limit_of_the_server() -> None:
-    accepted, rejected = list[float](), list[float]()
-
-    def reply(_: Request) -> Step:
-        now = anyio.current_time()
-        if len([at for at in accepted if at > now - 60]) < 4:
-            accepted.append(now)
-            return "Hi"
-        rejected.append(now)
-        return Failure(429, headers={"retry-after": "60"})
-
-    assert await run_all(limited(TimedModel(reply), requests=4), 9) == ["Hi"] * 9
-    assert (len(accepted), rejected) == (9, [])
-    assert accepted[4] - accepted[0] >= 60

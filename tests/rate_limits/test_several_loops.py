@@ -210,7 +210,7 @@ async def test_an_instrumented_client_does_not_retry_by_itself_either(monkeypatc
 
 @pytest.mark.asyncio
 async def test_an_error_after_the_answer_has_begun_is_not_retried() -> None:
-    """A reader may have seen the beginning."""
+    """A reader may have seen the first part."""
 
     class Breaking(Source):
         async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:

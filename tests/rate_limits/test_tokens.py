@@ -41,7 +41,7 @@ def test_a_request_counts_for_at_least_one_token() -> None:
 
 @given(per_byte=st.floats(0.05, 3), answer=st.integers(1, 5000), size=st.integers(100, 100_000))
 def test_the_estimate_learns_what_requests_use(per_byte: float, answer: int, size: int) -> None:
-    """After many answers of one kind, the estimate is what such a request uses."""
+    """After many answers of one kind, the estimate is the usage of such a request."""
     estimate, prompt = TokenEstimate(), max(1, round(per_byte * size))
     for _ in range(150):
         estimate.learn(size, Usage(prompt_tokens=prompt, completion_tokens=answer))
@@ -67,7 +67,7 @@ def test_an_answer_has_the_usual_length_if_the_provider_never_counts() -> None:
 
 
 def test_an_answer_without_a_count_changes_nothing_if_others_have_one() -> None:
-    """A stream that was left says nothing about the length of answers."""
+    """A stream that was left is no evidence about the length of answers."""
     estimate = TokenEstimate()
     estimate.learn(1000, Usage(completion_tokens=1000))
     estimate.learn(1000, Usage())
@@ -103,14 +103,14 @@ def test_an_image_counts_as_a_thousand_tokens(length: int, detail: Any) -> None:
 
 
 def test_a_file_counts_for_less_than_its_base64() -> None:
-    """Its pages are images and texts, of which the base64 says little."""
+    """Its pages are images and texts, and the base64 shows little of them."""
     small, large = (message_size(File(b"x" * length, name="a.pdf").part) for length in (60_000, 600_000))
     assert 5_000 < small < 10_000
     assert 50_000 < large < 100_000
 
 
 def test_output_items_do_not_count() -> None:
-    """Their message says the same, or they are encrypted."""
+    """Their message has the same text, or they are encrypted."""
     items = [{"type": "reasoning", "summary": [], "encrypted_content": "x" * 100_000}]
     assert message_size(responses_output=items) == message_size()
     assert message_size({"type": "text", "text": "Hi"}, responses_output=items) == message_size(

@@ -48,7 +48,7 @@ def test_an_error_in_a_chunk(error: object, status: int | None, retryable: bool,
 
 
 def test_a_code_that_is_no_http_status_is_not_retryable() -> None:
-    """A provider's own number (Zhipu's 1301 is a refused content) says nothing about trying again."""
+    """A provider's own number (Zhipu's 1301 is a refused content) is no reason to retry."""
     with pytest.raises(CompletionError) as caught:
         Accumulator().feed({"error": {"message": "sensitive content", "code": "1301"}})
     assert not caught.value.retryable
@@ -72,7 +72,7 @@ def test_an_error_beside_or_instead_of_a_choice(failing: Json, text: str) -> Non
 
 
 def test_no_finish_reason_is_an_interruption() -> None:
-    """A completion that has begun and has no finish reason is StreamInterrupted, and its text is kept."""
+    """A started completion without a finish reason is StreamInterrupted, and its text is kept."""
     accumulator = Accumulator()
     accumulator.feed(chunk({"content": "Hel"}))
     with pytest.raises(StreamInterrupted, match=r"^the stream ended without a finish_reason$"):
@@ -81,7 +81,7 @@ def test_no_finish_reason_is_an_interruption() -> None:
 
 
 def test_an_answer_of_another_kind_is_quoted() -> None:
-    """Of chunks that no completion has, the first one says most; it is quoted."""
+    """The first chunk that belongs to no completion is quoted."""
     accumulator = Accumulator()
     for odd in ("first", "second"):
         accumulator.feed({"detail": odd})
@@ -91,7 +91,7 @@ def test_an_answer_of_another_kind_is_quoted() -> None:
 
 @pytest.mark.parametrize("chunks", [[], [{"choices": []}]])
 def test_nothing_at_all_is_an_interruption(chunks: list[Json]) -> None:
-    """An answer with no completion in it is StreamInterrupted and says so."""
+    """An answer without a completion is StreamInterrupted with a text about it."""
     accumulator = Accumulator()
     for item in chunks:
         accumulator.feed(item)
@@ -108,7 +108,7 @@ def test_a_finish_reason_is_kept_from_being_erased() -> None:
 
 
 def test_a_chunk_of_another_shape_is_quoted() -> None:
-    """What cannot be a chunk is a CompletionError that quotes it."""
+    """A value that cannot be a chunk is a CompletionError that quotes it."""
     with pytest.raises(
         CompletionError, match=r"^the provider sent something that is not a completion: \{'choices': 7\}$"
     ):
@@ -168,7 +168,7 @@ def test_without_an_index_a_fragment_continues_the_call_of_its_id() -> None:
 
 
 def test_repeated_ids_types_and_names_are_shown_once() -> None:
-    """What a server repeats in every fragment is shown in the first only, so that whoever concatenates is right."""
+    """A part that a server repeats in every fragment is shown only in the first, so that a concatenation is right."""
     fragment = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{"}}
     first, second = deltas_of({"tool_calls": [fragment]}, {"tool_calls": [fragment]})
     assert first is not None
@@ -258,7 +258,7 @@ def test_a_custom_call_keeps_its_form() -> None:
     """A call of type "custom" has name and input under `custom`, in pieces or not."""
     first = {"index": 0, "id": "c", "type": "custom", "custom": {"name": "run", "input": "ls "}}
     second = {"index": 0, "custom": {"input": "-l"}}
-    last = {"index": 0, "type": "custom"}  # nothing but what the server repeats
+    last = {"index": 0, "type": "custom"}  # only parts that the server repeats
     made = message_of(*({"tool_calls": [item]} for item in (first, second, last)))["tool_calls"]
     assert made == [{"id": "c", "type": "custom", "custom": {"name": "run", "input": "ls -l"}}]
 
@@ -280,7 +280,7 @@ def test_what_the_provider_put_inside_the_function_is_kept() -> None:
 @pytest.mark.parametrize("fields", [{"id": "same"}, {}])
 @pytest.mark.parametrize("arguments", ['{"x": 1}', "", '{"x": '])
 def test_every_call_of_a_whole_message_is_a_call_of_its_own(fields: Json, arguments: str) -> None:
-    """In a whole message the position tells calls apart: equal or missing ids, equal names, empty or cut arguments."""
+    """In a whole message calls differ by their position: equal or missing ids, equal names, empty or cut arguments."""
     calls = [{**fragment("f", arguments), "type": "function", **fields} for _ in range(3)]
     message = accumulate([whole({"role": "assistant", "content": None, "tool_calls": calls}, "tool_calls")]).message
     assert [made["function"] for made in message["tool_calls"]] == [{"name": "f", "arguments": arguments}] * 3

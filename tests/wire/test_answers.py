@@ -39,7 +39,7 @@ async def test_row_4_cumulative_usage(way: str) -> None:
 
 
 FULL = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9, "prompt_tokens_details": {"cached_tokens": 3}}
-# What follows the full usage. The counts stay (7, 2), with 3 cached tokens.
+# Usages after the full usage. The counts stay (7, 2), with 3 cached tokens.
 LATER: dict[str, list[Json]] = {
     "zeros": [dict.fromkeys(FULL, 0)],
     "nulls": [dict.fromkeys(FULL)],

@@ -103,7 +103,7 @@ def test_deltas_are_never_changed_later(deltas: list[Json]) -> None:
         accumulator.feed(chunk({}, "stop"))
         accumulator.finish()
     except (CompletionError, AttributeError, TypeError):
-        pass  # what raises is the business of the test above
+        pass  # the test above checks the errors
     assert [shown for shown, _ in handed] == [kept for _, kept in handed]
 
 
@@ -119,7 +119,7 @@ def test_a_list_after_text_is_not_the_servers_own_list() -> None:
 @pytest.mark.slow
 @given(json_values)
 def test_a_key_of_a_whole_message_stays_as_it_is(value: object) -> None:
-    """What only the provider knows is kept unchanged when it comes whole."""
+    """A key that only the provider knows is kept unchanged when it comes whole."""
     message = accumulate([whole({"role": "assistant", "content": "a", "vendor": value})]).message
     assert message.get("vendor", []) == value
 

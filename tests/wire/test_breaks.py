@@ -16,7 +16,7 @@ from tests.support.providers.loopback import Reply, serve
 from tests.support.wire.wire_bodies import ERRORS, NO_ANSWERS
 from tests.support.wire.wire_cases import HALF, LAST, PARIS, ROME, WAYS, Json, end, sse, text, watch, ways
 
-# --- what a server says -----------------------------------------------------------------------------------------------
+# --- answers of a server ----------------------------------------------------------------------------------------------
 
 
 class Breaking(Sequence[bytes]):

@@ -75,7 +75,7 @@ def test_whatever_goes_in_a_valid_history_goes_out(messages: list[Message]) -> N
 @pytest.mark.slow
 @given(histories)
 def test_the_wire_form_of_a_wire_form_is_itself(messages: list[Message]) -> None:
-    """What may be sent is not changed by being cleaned again."""
+    """A second cleaning changes nothing."""
     sent = to_wire(messages)
     assert to_wire(sent) == sent
 
@@ -94,7 +94,7 @@ def test_neither_our_keys_nor_nulls_are_sent(messages: list[Message], empty: str
 @pytest.mark.slow
 @given(histories)
 def test_the_input_is_never_changed(messages: list[Message]) -> None:
-    """Cleaning, normalizing and looking for open calls leave what they were given as it was."""
+    """Cleaning, normalizing and the search for open calls do not change their input."""
     before = copy.deepcopy(messages)
     to_wire(messages)
     normalize(messages)
@@ -188,7 +188,7 @@ def test_matching_follows_the_rule(made: list[Message], told: list[Message]) -> 
     assert list(map(id, match_answers(made, told))) == list(map(id, match_by_rule(made, told)))
 
 
-# --- what it costs ----------------------------------------------------------------------------------------------------
+# --- the cost ---------------------------------------------------------------------------------------------------------
 
 
 class CountedText(str):
@@ -232,7 +232,7 @@ def many_calls(size: int) -> list[Message]:
     return [made_call(text(n), "look") for n in range(size)]
 
 
-# All of them as one assistant message with many calls, and what follows it.
+# Each is one assistant message with many calls, and the messages after it.
 SHAPES: dict[str, Callable[[int], list[Message]]] = {
     "answers of other calls": lambda size: [
         asking(*many_calls(size)),
@@ -278,11 +278,11 @@ async def look() -> str:
 
 
 def begin_and_leave(history: list[Message]) -> None:
-    """Begin a run with this history, and leave it at once."""
+    """Start a run with this history, and stop it at once."""
     state = RunState(Agent(functions=[look]), history, None, resume=True)
     plan(state.turn.calls)
     _ = state.response
-    if state.turn.calls:  # one has ended, and one has begun
+    if state.turn.calls:  # one is finished, and one is started
         state.turn.calls[-1].start()
     _ = state.response
 
@@ -307,7 +307,7 @@ def test_twice_the_history_is_twice_the_work(
 
 
 def test_the_refusal_of_open_calls_stays_short() -> None:
-    """A thousand open calls with huge ids: the error names the first ones, shortened, and says how many there are."""
+    """A thousand open calls with huge ids: the error names the first ones, shortened, and their number."""
     history = [USER, asking(*(made_call(f"{n}" * 1000, "look") for n in range(1000)))]
     with pytest.raises(ConfigurationError, match="and 995 more") as caught:
         RunState(Agent(functions=[look]), history, None)

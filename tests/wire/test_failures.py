@@ -55,7 +55,7 @@ def test_the_forms_of_the_headers(headers: dict[str, str], seconds: float | None
 
 @given(st.integers(-100_000, 100_000))
 def test_a_date_counts_by_the_servers_own_clock(seconds: int) -> None:
-    """The `Date` of the answer says what time it is, not the clock of this machine."""
+    """The time is the `Date` of the answer, not the clock of this machine."""
     headers = {"date": format_datetime(NOW, usegmt=True)}
     headers["retry-after"] = format_datetime(NOW + timedelta(seconds=seconds), usegmt=True)
     assert retry_after(headers) == max(0, seconds)
@@ -160,7 +160,7 @@ def test_an_error_inside_an_answer_is_permanent_too_if_its_type_says_so() -> Non
     ids=str,
 )
 def test_an_error_inside_an_answer(error: dict[str, object], status: int | None, passes: bool) -> None:
-    """The name of a rejection counts as its status; the type of the error says as much as its code."""
+    """The name of a rejection counts as its status; the type of the error counts like its code."""
     made = provider_error({"message": "no", **error})
     assert (made.status_code, made.retryable) == (status, passes)
 
@@ -201,7 +201,7 @@ async def _error(failure: Failure) -> CompletionError:
 
 @pytest.mark.anyio
 async def test_the_error_of_a_run_says_how_long_to_wait() -> None:
-    """`retry_after` in seconds, None if the answer did not say."""
+    """`retry_after` is in seconds, and None without a header."""
     error = await _error(Failure(429, headers={"Retry-After": "7"}))
     assert (error.retry_after, error.retryable) == (7, True)
     assert (await _error(Failure(500))).retry_after is None
@@ -227,14 +227,10 @@ FAILURES = (1, 2, 3, 4, 7, 8, 5000)
 
 
 @pytest.mark.parametrize(
-    ("backoff", "longest"),
-    [
-        (SDK_BACKOFF, [0.5, 1, 2, 4, 8, 8, 8]),
-        (ATTEMPT_BACKOFF, [1, 2, 4, 8, 60, 60, 60]),
-    ],
+    ("backoff", "longest"), [(SDK_BACKOFF, [0.5, 1, 2, 4, 8, 8, 8]), (ATTEMPT_BACKOFF, [1, 2, 4, 8, 60, 60, 60])]
 )
 def test_a_wait_doubles_with_each_failure_up_to_the_longest(backoff: Backoff, longest: list[float]) -> None:
-    """The openai SDK's numbers, and those of attempts."""
+    """The numbers of the openai SDK, and the numbers of attempts."""
     assert [backoff.seconds(failures, 0.0) for failures in FAILURES] == longest
 
 

@@ -11,13 +11,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
-from aswarm._values.messages import (
-    call_name,
-    match_answers,
-    normalize,
-    open_calls,
-    to_wire,
-)
+from aswarm._values.messages import call_name, match_answers, normalize, open_calls, to_wire
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, check_history
 from tests.support.values.histories import USER, Message, answer, asking, made_call
 from tests.support.wire.accumulated import message_of
@@ -49,7 +43,7 @@ def test_null_fields_of_a_call_are_stripped_too() -> None:
 @pytest.mark.parametrize("content", [None, "", []])
 @pytest.mark.parametrize("empty", [None, ""])
 def test_calls_without_text_have_the_content_that_the_server_wants(content: Any, empty: str | None) -> None:
-    """Null by default, as OpenAI says; "" for servers that refuse null (llama-cpp-python, LM Studio)."""
+    """Null by default, as OpenAI requires; "" for servers that refuse null (llama-cpp-python, LM Studio)."""
     sent = to_wire([{**asking(made_call()), "content": content}, answer()], empty_content=empty)
     assert "content" in sent[0]
     assert sent[0]["content"] == empty
@@ -73,7 +67,7 @@ def test_calls_without_text_have_the_content_that_the_server_wants(content: Any,
     ],
 )
 def test_arguments_that_are_no_json_object_are_sent_as_an_empty_one(arguments: str | None) -> None:
-    """vLLM, Ollama and llama.cpp refuse the whole history otherwise; the record keeps what came."""
+    """vLLM, Ollama and llama.cpp refuse the whole history otherwise; the record keeps the original text."""
     history = [asking(made_call(arguments=arguments)), answer()]
     sent = to_wire(history)
     assert sent[0]["tool_calls"][0]["function"]["arguments"] == "{}"
@@ -100,13 +94,13 @@ def test_a_tool_message_whose_call_was_trimmed_away_is_not_sent() -> None:
 
 
 def test_an_answer_is_found_only_directly_after_its_call() -> None:
-    """Ids repeat across turns: the answer of the second turn is not that of the first."""
+    """Ids repeat across turns: the answer of the second turn is not the answer of the first."""
     turn = asking(made_call("x"))
     sent = to_wire([turn, answer("x", "one"), turn, answer("x", "two")])
     assert [m["content"] for m in sent if m["role"] == "tool"] == ["one", "two"]
 
 
-# What odd servers send, and the text that is recorded.
+# Ids of odd servers, and the recorded texts.
 IDS = [(7, "7"), (0, "0"), (1.5, "1.5"), (True, "True"), ({"n": 1}, "{'n': 1}"), (["a"], "['a']")]
 
 
@@ -133,7 +127,7 @@ def streamed(call_id: object) -> list[dict[str, Any]]:
 
 
 def as_objects(value: Any) -> Any:
-    """Attribute objects all the way down; the id stays what it is."""
+    """Return attribute objects all the way down, with the id unchanged."""
     if isinstance(value, Mapping):
         fields = {key: item if key == "id" else as_objects(item) for key, item in value.items()}
         return SimpleNamespace(**fields)

@@ -19,7 +19,7 @@ from tests.support.wire.wire_cases import chunk, fragment
 
 
 def test_an_empty_answer_with_a_finish_is_empty_text() -> None:
-    """A finish with no content at all is an answer with empty text, for the provider said that it is whole."""
+    """A finish with no content at all is an answer with empty text, because the finish reason marks it as whole."""
     completion = accumulate([chunk({}, "stop")])
     assert (completion.message["content"], completion.finish_reason) == ("", "stop")
 
@@ -174,7 +174,7 @@ def test_parts_that_are_no_dicts_stay() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["text", "thinking"]), st.text()), max_size=12))
 def test_it_does_not_matter_how_parts_are_cut(parts: list[tuple[str, str]]) -> None:
-    """A part for each character gives what one part for each run of a kind gives."""
+    """A part for each character gives the same as one part for each run of a kind."""
     uncut = merged(pieces(kind, text)[0] for kind, text in parts if text)
     cut = merged(piece for kind, text in parts for piece in pieces(kind, *text))
     assert cut == uncut
@@ -225,7 +225,7 @@ def test_parts_of_one_kind_in_two_forms_are_two_parts() -> None:
 
 
 def test_a_content_of_nothing_but_text_is_a_string() -> None:
-    """A list is kept where it says more: thinking, references, images."""
+    """A list with other parts is kept: thinking, references, images."""
     text = [
         {"content": [{"type": "text", "text": "Hel"}]},
         {"content": "l"},
@@ -239,7 +239,7 @@ def test_a_content_of_nothing_but_text_is_a_string() -> None:
 
 @st.composite
 def name_pieces(draw: st.DrawFn, name: str) -> list[str]:
-    """The name in any cut in which no piece equals what stands before it: that would be a repeat."""
+    """Draw a cut of the name in which no piece equals the text before it: that would be a repeat."""
     pieces = draw(pieces_of(name))
     so_far = ""
     for piece in pieces:
@@ -324,7 +324,7 @@ def without_made_ids(accumulated: Json, message: Json) -> Json:
 @pytest.mark.slow
 @given(st.data())
 def test_any_cut_gives_the_same_message(data: st.DataObject) -> None:
-    """However a completion is cut into chunks, the accumulated message is the one that was meant."""
+    """Any cut of a completion into chunks gives the original message."""
     message = data.draw(messages())
     completion = accumulate(data.draw(cut(message)))
     assert without_made_ids(completion.message, message) == expected_message(message)

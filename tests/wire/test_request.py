@@ -1,4 +1,4 @@
-"""The request: what of an agent, its settings and the run reaches the API, and what does not."""
+"""The request: the parts of an agent, its settings and the run that reach the API."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_model_override_wins() -> None:
 
 
 def test_model_settings_pass_through() -> None:
-    """Settings that the API or the SDK knows reach the request untouched; what the run decides does not."""
+    """Settings that the API or the SDK knows reach the request unchanged, except values that the run decides."""
     settings = {"temperature": 0, "extra_headers": {"x": "1"}, "messages": [], "stream": True}
     body = body_of(Agent(model_settings=settings))
     assert (body["temperature"], body["extra_headers"]) == (0, {"x": "1"})
@@ -90,7 +90,7 @@ def test_a_setting_of_none_is_not_sent(key: str) -> None:
 
 
 def test_the_runs_tool_choice_wins_over_the_settings() -> None:
-    """What the run has relaxed is not forced again by the settings; without it the settings' choice holds."""
+    """The settings do not force a choice again that the run has relaxed; without it the settings' choice holds."""
     agent = Agent(model_settings={"tool_choice": "required"})
     assert body_of(agent, (TOOL,), tool_choice="auto")["tool_choice"] == "auto"
     assert body_of(agent, (TOOL,))["tool_choice"] == "required"
@@ -121,7 +121,7 @@ def test_a_request_has_lists_of_its_own() -> None:
 
 
 def test_a_request_says_who_asks_and_how() -> None:
-    """A request has the agent, and `stream` says how the answer is wanted."""
+    """A request has the agent, and `stream` is true for a streamed answer."""
     agent = Agent(name="A")
     request = build_request(agent, None, [USER], (), None, RequestSettings(stream=True))
     assert isinstance(request, CompletionRequest)

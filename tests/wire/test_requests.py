@@ -1,4 +1,4 @@
-"""Rows of `wire-cases.md`, end to end: what servers refuse is not sent, by what was sent."""
+"""Rows of `wire-cases.md`, end to end: values that servers refuse are not sent."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_row_44_signatures_are_echoed(way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_keys_that_only_an_answer_has(way: str) -> None:
-    """Of an answer, the fields of the API go back, and what the model thought and signed; the recorded message keeps the other
+    """Of an answer, the fields of the API go back, with thoughts and signatures; the recorded message keeps the other
     keys."""
     beside = {
         "channel": "analysis",
@@ -102,7 +102,7 @@ async def test_keys_that_only_an_answer_has(way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_keys_of_the_caller_are_sent(way: str) -> None:
-    """A message without `sender` is the caller's: its keys are sent, for example Mistral's `prefix`, but not those of an
+    """A message without `sender` is the caller's: its keys are sent, for example Mistral's `prefix`, but not the keys of an
     SDK's answer."""
     user = {"role": "user", "content": "Hi"}
     own = {"role": "assistant", "content": "Well", "name": "bot", "prefix": True}

@@ -112,7 +112,7 @@ def answered(message: Message, contents: list[Any]) -> list[Message]:
 
 @st.composite
 def answers(draw: st.DrawFn) -> list[Message]:
-    """An answer of the model, as it came or edited, or without what only the Responses API has."""
+    """Draw an answer of the model: unchanged, edited, or without the items of the Responses API."""
     message = message_of([with_ids(item) for item in draw(outputs)])
     kept = draw(st.sampled_from(["items", "edited", "plain"]))
     if kept == "plain":
@@ -245,6 +245,6 @@ def test_every_form_of_a_tool_fits(tool: Json) -> None:
     ids=str,
 )
 def test_the_check_finds_what_does_not_fit(wrong: Json) -> None:
-    """Otherwise the tests that use it would say nothing."""
+    """Otherwise the tests that use the check would prove nothing."""
     with pytest.raises((ValidationError, AssertionError)):
         check_body({"model": "m", "input": [], **wrong})

@@ -1,4 +1,4 @@
-"""Answers of the Responses API, whole and in events, become what Chat Completions would have said."""
+"""Answers of the Responses API, whole and in events, become the same completions as answers of Chat Completions."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def done(*output: Json, status: str = "completed", **more: Any) -> Json:
 
 
 def plain(message: Json) -> Json:
-    """The message without what only the Responses API has."""
+    """Return the message without the items of the Responses API."""
     return {key: value for key, value in message.items() if key != OUTPUT_ITEMS}
 
 
@@ -168,7 +168,7 @@ def test_a_stream_that_ends_early_is_interrupted(answer: ScriptedAnswer, at: int
 
 
 SHELL = {"type": "shell_call_output", "id": "sho_1", "call_id": "call_1", "output": [{"stdout": "Linux"}]}
-# Events inside a response whose own fields look like those of a whole response or of a failure.
+# Events inside a response with the same fields as a whole response or a failure.
 OF_A_TOOL: dict[str, Json] = {
     "output": {"type": "response.shell_call_output_content.done", "output": SHELL["output"], "item_id": "sho_1"},
     "no output": {"type": "response.some_tool.done", "output": []},
@@ -315,7 +315,7 @@ def test_servers_that_number_items_in_their_own_way(number: Any, ids: str) -> No
     """The message has each item exactly once: a call that it had twice would run twice."""
     items = [REASONING, MESSAGE, CALL, {**CALL, "id": "fc_2", "call_id": "c2", "arguments": '{"y": 2}'}]
     if ids == "ids that change" and number(0) == number(1):
-        items = items[:3]  # nothing tells two calls apart there
+        items = items[:3]  # two calls cannot be distinguished there
     events: list[Json] = []
     for at, item in enumerate(items):
         name = item.get("call_id") if ids == "call ids" else item["id"]

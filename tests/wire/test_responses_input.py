@@ -1,4 +1,4 @@
-"""The history as input items: what a run converts and encodes once, and messages that are refused."""
+"""The history as input items: conversion and encoding once in a run, and messages that are refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def turns(count: int) -> list[Message]:
 
 
 def test_the_items_of_an_earlier_request_are_used_again() -> None:
-    """They are the same objects, in a list of their own, and equal to what a fresh conversion gives."""
+    """They are the same objects, in a list of their own, and equal to a fresh conversion."""
     known, history = KnownHistory(is_chat=False), turns(3)
     first = input_of(SYSTEM, *history[:3], known=known)
     second = input_of({**SYSTEM}, *history, known=known)
@@ -118,7 +118,7 @@ async def test_a_middleware_may_change_earlier_messages() -> None:
 
 
 class Freed(dict[str, Any]):
-    """A message that says when it was freed."""
+    """A message with weak references."""
 
 
 def test_the_messages_are_freed_with_the_run() -> None:
@@ -192,7 +192,7 @@ def test_reasoning_goes_back_where_it_can_be_read(settings: dict[str, Any], expe
         assert (sent[1:3] == items) == (key in expected)
 
 
-# --- what the API does not have ---
+# --- messages that the API does not have ---
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_part_that_cannot_be_sent_is_named(part: dict[str, Any], named: str, r
 
 
 def test_each_message_of_the_assistant_has_its_type() -> None:
-    """llama.cpp refuses one without it, and one whose content is a plain text; those of other roles stay as they are."""
+    """llama.cpp refuses one without it, and a message with a plain text as content; messages of other roles stay as they are."""
     message = {"role": "assistant", "content": "Hello."}
     parts = [{"type": "output_text", "text": "Hello."}]
     for sent in (message, {**message, "refusal": "No."}, {**message, "sender": "A"}, {**message, "content": parts}):
@@ -232,7 +232,7 @@ def test_an_image_may_be_a_url_alone() -> None:
 
 
 def test_spoken_answers_are_sent_as_their_text() -> None:
-    """The API takes no audio of the assistant; the transcript says the same."""
+    """The API takes no audio of the assistant; the transcript has the same text."""
     spoken = {"role": "assistant", "content": None, "audio": {"id": "a1", "transcript": "Hello."}}
     assert input_of(USER, spoken, USER)[1] == said("Hello.")
 

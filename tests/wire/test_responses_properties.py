@@ -20,12 +20,12 @@ from tests.support.wire.drawn_messages import expected_message, interleaved, mer
 
 pytestmark = pytest.mark.slow
 
-# What this API can say; the ids are those of the items.
+# The keys of this API; the ids are the ids of the items.
 _KEYS = {"role", "content", "refusal", "reasoning_content", "tool_calls"}
 
 
 def as_said(message: Json) -> Json:
-    """The message with what the Responses API can say, and an id for each call."""
+    """Return the message with only the keys of the Responses API, and an id for each call."""
     said = {key: value for key, value in message.items() if key in _KEYS}
     calls = [
         {"id": f"call_{number}", "type": "function", "function": made["function"]}
@@ -109,7 +109,7 @@ def read(stream: Sequence[Json]) -> tuple[Completion, list[Json]]:
 
 @given(st.data())
 def test_any_cut_gives_the_same_message(data: st.DataObject) -> None:
-    """However an answer is cut into events, the message is the one that was meant, with its items."""
+    """Any cut of an answer into events gives the original message, with its items."""
     message = as_said(data.draw(messages()))
     completion, _ = read(data.draw(events(message)))
     items = completion.message.pop(OUTPUT_ITEMS, [])

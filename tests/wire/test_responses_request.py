@@ -122,7 +122,7 @@ def test_nothing_is_stored_and_reasoning_comes_encrypted() -> None:
     ],
 )
 def test_a_setting_keeps_its_meaning(chat: dict[str, Any], expected: dict[str, Any]) -> None:
-    """A setting of Chat Completions is said in the other API's words; None stands for what is not sent."""
+    """A setting of Chat Completions has the other API's name; None stands for a key that is not sent."""
     body = body_of(**chat)
     assert {key: body.get(key) for key in expected} == expected
     assert not chat.keys() & body.keys() - expected.keys()
@@ -183,7 +183,7 @@ def test_state_at_the_provider_is_refused(key: str) -> None:
     ],
 )
 def test_a_tool_is_flat(chat: dict[str, Any], expected: dict[str, Any]) -> None:
-    """`strict` is always said: the API takes it for true where it is missing. Hosted tools stay as they are."""
+    """`strict` is always sent: the API takes a missing one for true. Hosted tools stay as they are."""
     assert body_of(tools=[chat])["tools"] == [expected]
 
 

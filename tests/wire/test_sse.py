@@ -1,7 +1,7 @@
 """The decoder of one answer's bytes: the same objects, and the same fault, in every cut.
 
 Lines end with LF, CR or CRLF (HTML standard, 9.2.6); comments and empty data are skipped; `[DONE]` ends; a whole JSON
-body is accepted; everything else is a `StreamInterrupted` that quotes what came.
+body is accepted; everything else is a `StreamInterrupted` that quotes the body.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ A_DATA, B_DATA = b'data: {"n": 1}', b"data: " + json.dumps(B, ensure_ascii=False
 
 
 def decode(pieces: Iterable[bytes]) -> tuple[list[Json], type[BaseException] | None]:
-    """The objects that came out, and the type of what was raised after them."""
+    """Return the decoded objects, and the type of the exception after them."""
     decoder = AnswerDecoder()
     found: list[Json] = []
     try:
@@ -102,7 +102,7 @@ BODIES = {**GOOD, **BAD}
 
 @pytest.mark.parametrize("name", GOOD)
 def test_the_objects_of_a_body(name: str) -> None:
-    """Each body gives the objects that it says, in one piece."""
+    """Each body gives its objects, in one piece."""
     body, objects = GOOD[name]
     assert decode([body]) == (objects, None)
 
@@ -215,7 +215,7 @@ def test_json_that_is_no_object(body: bytes) -> None:
 
 @pytest.mark.parametrize(("length", "shown"), [(7, "x" * 7), (200, "x" * 200), (201, "x" * 200 + "...")])
 def test_a_body_that_makes_no_sense_is_quoted_but_not_whole(length: int, shown: str) -> None:
-    """The error quotes the first 200 bytes of a body, for they are the only clue, and says if there are more."""
+    """The error quotes the first 200 bytes of a body, because they are the only clue, and marks that there are more."""
     with pytest.raises(StreamInterrupted, match="not JSON") as caught:
         feed_all(b"data: " + b"x" * length)
     assert str(caught.value).endswith(f": '{shown}'")
@@ -224,7 +224,7 @@ def test_a_body_that_makes_no_sense_is_quoted_but_not_whole(length: int, shown: 
 
 
 def test_a_body_that_is_no_event_stream_is_quoted_from_its_first_wrong_line() -> None:
-    """The first line that no event stream has says most; fields that an event stream may have are not quoted."""
+    """The first line that no event stream has is quoted; fields of an event stream are not quoted."""
     with pytest.raises(StreamInterrupted, match=r"^the answer is not an event stream: 'Bad gateway'$"):
         feed_all(b"id: 1\nBad gateway\nPlease try later\n")
 

@@ -9,7 +9,7 @@ Seen = list[dict[str, Any]]
 
 
 class FunctionLike:
-    """A wrapper as wrapt makes them: isinstance says that it is a function, and its attributes are those of the function.
+    """A wrapper as wrapt makes them: isinstance takes it for a function, and it has the attributes of the function.
 
     OpenTelemetry, Traceloop, Datadog and New Relic patch methods with such wrappers.
     """

@@ -1,4 +1,4 @@
-"""A proxy on loopback that keeps what it could read, and a certificate for a server behind it."""
+"""A proxy on loopback that keeps the bytes that it could read, and a certificate for a server behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transports of a swarm, for tests of what holds on each of them: openai's clients on two, and `HTTPSource`."""
+"""The transports of a swarm, for tests of rules that hold on each of them: openai's clients on two, and `HTTPSource`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ EACH_TRANSPORT = [
     ("direct", "asyncio"),
     ("direct", "trio"),
 ]
-on_each_transport = pytest.mark.parametrize(
-    ("transport", "anyio_backend"),
-    EACH_TRANSPORT,
-)
+on_each_transport = pytest.mark.parametrize(("transport", "anyio_backend"), EACH_TRANSPORT)
 
 
 def client_at(base_url: str, transport: Transport = "httpx", api: Api = "auto", **options: Any) -> Any:
