@@ -146,6 +146,23 @@ async def test_the_dbos_of_the_host_executes_the_runs(url: str, tmp_path: Path) 
         assert [queue.name for queue in await DBOS.list_queues_async()] == ["aswarm"]
 
 
+async def test_the_dbos_of_the_host_executes_no_run_while_the_process_stops(url: str, tmp_path: Path) -> None:
+    """It takes the run out of the queue, and the process that stops returns it."""
+    shop = Shop()
+    async with host(url):
+        async with (
+            durable(tmp_path, ["Never."], shop, url=url) as runs,
+            durable(tmp_path, [], shop, url=url, concurrency=0) as client,
+        ):
+            await runs.drain(0)
+            await client.start("Boss", "Hi!", run_id="r")
+            while rows_of(url, "status", "workflow_status") != [("PENDING",)]:
+                await anyio.sleep(0.01)
+            await anyio.sleep(0.1)
+            assert (await client.get_run("r")).record.is_queued
+        assert rows_of(url, "status", "workflow_status") == [("ENQUEUED",)]
+
+
 async def test_the_queue_of_another_application_is_refused(url: str, tmp_path: Path) -> None:
     """Two programs use two queue names."""
     async with durable(tmp_path, [], Shop(), url=url, concurrency=0), host(url):

@@ -143,19 +143,33 @@ async def test_a_start_that_the_database_refuses_leaves_nothing(tmp_path: Path, 
 
 @pytest.mark.heavy
 async def test_a_run_of_a_process_that_hangs_is_released(tmp_path: Path, shop: Shop) -> None:
-    """An operator returns it to the queue; the earlier attempt writes nothing more, and the outcome of its call is unknown."""
-    async with durable(tmp_path, [call("slow"), "Done."], shop) as runs:
+    """An operator returns it to the queue. The next attempt does not wait for the earlier one, which writes nothing more."""
+
+    async def hang() -> str:
+        shop.note("hang")
+        shop.began.set()
+        with anyio.CancelScope(shield=True):
+            await shop.go.wait()
+        return "done"
+
+    agents = [Agent(name="Boss", functions=[hang])]
+    async with (
+        durable(tmp_path, [call("hang"), "Done."], shop, agents=agents) as runs,
+        durable(tmp_path, [], shop, agents=agents, concurrency=0) as client,
+    ):
         run = await runs.start("Boss", "Hi!", run_id="r")
-        async with durable(tmp_path, [], shop, concurrency=0) as client:
-            await shop.began.wait()
-            await client.release("r")
-            response = await run.result()
-            await client.release("r")
-            assert (await client.find_run("r")).record.status == "finished"
-            with pytest.raises(RunNotFound):
-                await client.release("none")
-    assert [message["content"] for message in response.messages][1:] == ["cancelled; its outcome is unknown", "Done."]
-    assert shop.keys["slow"] == ["r:1:0"]
+        await shop.began.wait()
+        await client.release("r")
+        response = await run.result()
+        shop.go.set()
+        await client.release("r")
+        assert (await client.find_run("r")).record.status == "finished"
+        with pytest.raises(RunNotFound):
+            await client.release("none")
+        answers = [message["content"] for message in response.messages][1:]
+        assert answers == ["cancelled; its outcome is unknown", "Done."]
+        assert (await (await client.find_run("r")).result()).messages == response.messages
+    assert shop.keys == {"hang": ["r:1:0"]}
 
 
 @pytest.mark.heavy
