@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Result
-from aswarm._tools import directory
 from aswarm.batch import Item
 from tests.support.record.journaled import Died, Script, batch, calls, dies, noting, rerun, says
 
@@ -159,15 +158,24 @@ async def test_an_agent_that_a_listed_one_reaches_is_found(path: Path) -> None:
     assert (await rerun(path, Script(), agent, agents=listed)).agent is far
 
 
-async def test_a_listed_name_is_not_searched_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The graph of a large program takes long; with the agents in the list it is not needed."""
-    searched: list[Agent] = []
-    monkeypatch.setattr(directory, "_in_functions", searched.append)
-    hidden = Agent(name="Hidden")
-    agent = Agent(functions=[hiding(hidden)])
+async def test_a_listed_name_is_not_searched_for(path: Path) -> None:
+    """A search through a large program takes long; with the agents in the list it is not needed."""
+    searched: list[str] = []
+
+    class Watched(Agent):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "functions":
+                searched.append(name)
+            return super().__getattribute__(name)
+
+    hidden, far = Agent(name="Hidden"), Watched(name="Far")
+    agent = Agent(functions=[hiding(hidden), far])
+    searched.clear()
     await rerun(path, Script(calls("over"), says("Done")), agent, agents=[hidden])
     assert (await rerun(path, Script(), agent, agents=[hidden])).agent is hidden
     assert not searched
+    await rerun(path, Script(), agent)
+    assert searched
 
 
 async def test_a_search_makes_no_schemas(path: Path) -> None:
