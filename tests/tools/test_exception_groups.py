@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, RunError, ToolFailure, agent_tool
+from aswarm import Agent, AsyncSwarm, RunError, ToolError, ToolFailure, agent_tool
 from aswarm.code import code_tool
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
@@ -34,8 +34,6 @@ async def together() -> str:
 
 async def nested() -> str:
     """Fail with a group in a group."""
-    from aswarm import ToolError
-
     inner = ExceptionGroup("inner", [KeyError("b"), ToolError("stop")])
     raise ExceptionGroup("outer", [ValueError("no such order"), inner])
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from anyio import CapacityLimiter
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Result, Tool, function_to_json, function_tool, tool
-from aswarm._tools.tool import may_return_result, reads_context, writes_context
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Tool, function_to_json, function_tool, tool
 from aswarm.testing import ScriptedModel, call
 from tests.support.run.one_turn import contents, run_turn
 
@@ -47,7 +46,7 @@ def test_the_schema_is_a_copy() -> None:
     parameters = copy.deepcopy(PARAMETERS)
     one = made(echo, parameters=parameters)
     parameters["properties"]["city"]["type"] = "integer"  # type: ignore[index]
-    assert one._schema.json["function"]["parameters"] == PARAMETERS
+    assert function_to_json(one)["function"]["parameters"] == PARAMETERS
 
 
 @pytest.mark.anyio
@@ -94,17 +93,6 @@ async def test_context_variables_are_never_taken_from_the_model() -> None:
     assert contents(response) == ["{'city': 'Rome'}", "Ann {'city': 'Rome'}"]
 
 
-def test_the_hints_of_the_function_say_how_it_may_run() -> None:
-    """As with every tool, a hint of the context and of the result decide whether calls run together."""
-
-    async def reads(context_variables: Mapping[str, Any]) -> str: ...
-    async def writes(context_variables: dict[str, Any]) -> Result: ...
-
-    assert (reads_context(made(reads)), writes_context(made(reads))) == (True, False)
-    assert (reads_context(made(writes)), writes_context(made(writes))) == (False, True)
-    assert [may_return_result(made(each)) for each in (reads, writes, len, dict)] == [False, True, True, True]
-
-
 @pytest.mark.anyio
 async def test_a_function_that_has_no_signature_can_be_offered() -> None:
     """Nothing is read from it, so a builtin will do."""
@@ -135,7 +123,7 @@ def test_it_is_called_like_the_function() -> None:
 
     assert made(len)([1, 2]) == 2
     assert Shop().sell_it(city="Rome") == "sold in Rome"
-    assert Shop().sell_it._schema == made(Shop.sell)._schema
+    assert function_to_json(Shop().sell_it) == function_to_json(made(Shop.sell))
     assert made(echo).__name__ == "look-up"
 
 
@@ -146,7 +134,7 @@ def test_options_are_those_of_tool() -> None:
     one = tool(timeout=5)(made(echo, **options))
     assert (one.concurrent, one.limiter, one.timeout) == (False, limiter, 5)
     assert (one.thread, one.abandon_on_cancel, one.name) == (False, True, "look-up")
-    assert one._schema.json == made(echo)._schema.json
+    assert function_to_json(one) == function_to_json(made(echo))
 
 
 @pytest.mark.parametrize(

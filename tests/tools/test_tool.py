@@ -47,8 +47,8 @@ def test_options_are_kept() -> None:
     )(look)
     assert (made.concurrent, made.limiter, made.timeout, made.thread) == (False, limiter, 2.5, False)
     assert (made.abandon_on_cancel, made.strict, made.name) == (True, True, "other")
-    assert made._schema.name == "other"
-    assert made._schema.json["function"]["strict"] is True
+    described = function_to_json(made)["function"]
+    assert (described["name"], described["strict"]) == ("other", True)
 
 
 def test_a_second_tool_adds_to_the_first() -> None:
@@ -166,7 +166,7 @@ def test_async_tools_of_a_class_bind_like_methods() -> None:
     assert asyncio.run(service.slow("Paris")) == "slow Paris"
     assert asyncio.run(service.fixed("Paris")) == "fixed Paris"
     assert asyncio.run(Service.fixed("Paris")) == "fixed Paris"
-    assert (service.slow.timeout, service.slow._schema.name) == (3, "renamed")
+    assert (service.slow.timeout, service.slow.name) == (3, "renamed")
 
 
 def test_a_tool_looked_up_on_the_class_is_unbound() -> None:

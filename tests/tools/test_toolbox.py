@@ -17,11 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, ConfigurationError, function_to_json, function_tool, tool
+from aswarm._tools.directory import AgentDirectory
 from aswarm._tools.tool import (
     runs_together,
     takes_context,
 )
 from aswarm._tools.toolbox import toolbox, tools_of
+from aswarm._values.errors import CallerMistake
 from tests.support.tools.sample_functions import Service, Slotted, Unhashable, find, look
 
 
@@ -252,7 +254,9 @@ def test_a_number_does_not_meet_an_agent_that_is_called_so() -> None:
 
 def test_a_handoff_says_to_whom_and_takes_nothing() -> None:
     """The description names the agent; there are no parameters."""
-    made = tools_of(Agent(functions=[Agent(name="Sales Agent")]))["transfer_to_sales_agent"]._schema.json["function"]
+    made = function_to_json(tools_of(Agent(functions=[Agent(name="Sales Agent")]))["transfer_to_sales_agent"])[
+        "function"
+    ]
     assert "Sales Agent" in made["description"]
     assert made["parameters"] == {"type": "object", "properties": {}, "required": []}
 
@@ -328,4 +332,47 @@ def test_a_hint_that_cannot_be_described_is_reported_with_its_remedy(function: A
 def test_a_value_that_is_bound_is_no_parameter() -> None:
     """The remedy of the warning: nothing is reported."""
     [bound] = tools_of(Agent(functions=[tool(functools.partial(query, db=Database()))])).values()
-    assert list(bound._schema.json["function"]["parameters"]["properties"]) == ["text"]
+    assert list(function_to_json(bound)["function"]["parameters"]["properties"]) == ["text"]
+
+
+# --- the names of agents ---
+
+
+def test_a_listed_agent_comes_before_a_found_one_of_its_name() -> None:
+    """So a caller decides between two agents of one name."""
+    listed = Agent(name="Twin")
+    first = Agent(name="First", functions=[Agent(name="Twin")])
+    directory = AgentDirectory([first, listed])
+    assert directory.find("Twin") is listed
+    assert directory.known == {"First": first, "Twin": listed}
+
+
+def test_a_name_that_two_found_agents_have_means_none() -> None:
+    """A later run could not tell them apart; the nearer one is not preferred."""
+    between = Agent(name="Between", functions=[Agent(name="Twin")])
+    first = Agent(name="First", functions=[Agent(name="Twin"), between])
+    directory = AgentDirectory([first])
+    assert directory.find("Twin") is None
+    assert list(directory.known) == ["First", "Between"]
+    with pytest.raises(ConfigurationError, match=r"the run is with 'Twin'.* more than one agent of this name"):
+        directory.get("Twin", "the run is with")
+
+
+def test_an_agent_that_was_added_later_is_found() -> None:
+    """A check looks again before it refuses an agent."""
+    first = Agent(name="First")
+    directory = AgentDirectory([first])
+    late = Agent(name="Late")
+    with pytest.raises(CallerMistake, match=r"over handed off to 'Late'.* no agent of this name"):
+        directory.check(late, "over handed off to")
+    first.functions.append(late)
+    directory.check(late, "over handed off to")
+    assert directory.find("Late") is late
+
+
+def test_two_listed_agents_of_one_name_are_refused() -> None:
+    """The same agent twice is one agent."""
+    with pytest.raises(ConfigurationError, match=r"two agents named 'A'; .* its own name"):
+        AgentDirectory([Agent(name="A"), Agent(name="A")])
+    agent = Agent(name="A")
+    assert AgentDirectory([agent, agent]).known == {"A": agent}

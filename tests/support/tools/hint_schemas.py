@@ -138,8 +138,6 @@ class Pair(NamedTuple):
     right: str
 
 
-# --- exactly Swarm's dict ---------------------------------------------------------------------------------------------
-
 SWARM_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
 
 
@@ -164,16 +162,10 @@ def with_signature(drawn: dict[str, tuple[Any, bool]]) -> Callable[..., Any]:
     return function
 
 
-# --- kinds of parameters ----------------------------------------------------------------------------------------------
-
-
 def refused(function: Any) -> str:
     with pytest.raises(ConfigurationError) as caught:
         function_to_json(function)
     return str(caught.value)
-
-
-# --- what is behind the function --------------------------------------------------------------------------------------
 
 
 class Service:
