@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
@@ -219,23 +219,9 @@ async def test_a_mocks_stream_that_breaks_keeps_the_text() -> None:
     assert isinstance(caught.value.__cause__, ConnectionResetError)
 
 
-@contextmanager
-def patched(owner: object, create: Any) -> Iterator[None]:
-    """`create` in the place of the owner's own, until the block ends."""
-    had = vars(owner).get("create")
-    owner.create = create  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        if had is None:
-            del owner.create  # type: ignore[attr-defined]
-        else:
-            owner.create = had  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("where", ["instance", "class"])
-async def test_a_patched_create_is_called(where: str, face: str) -> None:
+async def test_a_patched_create_is_called(where: str, face: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real client whose `create` somebody patched, on the instance or the class, is called through the patch."""
     model, client, replies = ScriptedModel([]), None, iter(SCRIPT)
     client = model.client()
@@ -245,18 +231,15 @@ async def test_a_patched_create_is_called(where: str, face: str) -> None:
         seen.append([message["role"] for message in request["messages"]])
         return slowly(typed_chunks(next(replies))) if request["stream"] else typed(next(replies))
 
-    with patched(client.chat.completions if where == "instance" else AsyncCompletions, create):
-        check(await through(client, face))
+    monkeypatch.setattr(client.chat.completions if where == "instance" else AsyncCompletions, "create", create)
+    check(await through(client, face))
     assert model.requests == []
     assert [len(roles) for roles in seen] == [2, 5, 8]
 
 
-async def test_a_patch_that_wraps_the_original_is_called() -> None:
+async def test_a_patch_that_wraps_the_original_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """Instrumentation that copies name and module onto its wrapper is still noticed, and its inner call works."""
-    import functools
-
-    model, traced = ScriptedModel(SCRIPT), list[Any]()
-    client = model.client()
+    traced: list[str] = []
     original = AsyncCompletions.create
 
     @functools.wraps(original)
@@ -264,12 +247,10 @@ async def test_a_patch_that_wraps_the_original_is_called() -> None:
         traced.append(request["model"])
         return await original(self, **request)
 
-    with patched(AsyncCompletions, traced_create):
-        check(await through(client, "run"))
-        client2 = ScriptedModel(SCRIPT).client()
-        check(await through(client2, "stream"))
+    monkeypatch.setattr(AsyncCompletions, "create", traced_create)
+    for face in ("run", "stream"):
+        check(await through(ScriptedModel(SCRIPT).client(), face))
     assert traced == ["gpt-6-luna"] * 6
-    assert AsyncCompletions.create is original
 
 
 async def test_a_completion_source_is_used_as_it_is() -> None:

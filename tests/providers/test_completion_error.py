@@ -22,6 +22,8 @@ from aswarm import (
 from aswarm.middleware import retry
 from aswarm.testing import Failure, ScriptedModel
 
+pytestmark = pytest.mark.anyio
+
 REQUEST = httpx.Request("POST", "http://api.test/v1/chat/completions")
 
 
@@ -85,7 +87,6 @@ def test_an_exception_of_an_sdk(
     assert made.response is None
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("message", "added"), [("not this one", True), ("model_not_found: not this one", False)])
 async def test_the_code_of_the_provider_is_in_the_text(message: str, added: bool) -> None:
     """openai 3 has the message only, and openai 2 has the whole body; a code in the text is not repeated."""
@@ -122,7 +123,6 @@ class OtherSource:
         yield {"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}
 
 
-@pytest.mark.anyio
 async def test_a_source_that_uses_it_is_retried() -> None:
     """`retry` reads the error that it returns; the exception of the SDK is the cause."""
     source = OtherSource(OtherStatusError(503, retry_after_ms="1"))
@@ -154,7 +154,6 @@ class OldStyle:
         raise AssertionError("the old API was called")
 
 
-@pytest.mark.anyio
 async def test_a_client_with_both_is_a_client() -> None:
     """It is called through `chat.completions.create`."""
     client = OldStyle()

@@ -17,6 +17,8 @@ from aswarm import Agent, AsyncSwarm, CompletionError, Swarm
 from aswarm.testing import ScriptedAnswer
 from tests.support.providers.loopback import data_of, whole
 
+pytestmark = pytest.mark.asyncio
+
 AGENT = Agent(model="some-model")
 SECRET = "sk-SECRET"
 
@@ -89,7 +91,6 @@ async def run(way: str, client: AsyncOpenAI, blocking: OpenAI) -> None:
             pass
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("way", ["run", "stream", "patched", "blocking"])
 async def test_a_port_on_which_nothing_listens(way: str) -> None:
     """Address and model are named, and that the server may not be running."""
@@ -100,7 +101,6 @@ async def test_a_port_on_which_nothing_listens(way: str) -> None:
     )
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("way", ["run", "stream", "patched", "blocking"])
 @pytest.mark.parametrize(
     ("path", "cause"),
@@ -119,7 +119,6 @@ async def test_a_server_that_refuses(path: str, cause: str, way: str) -> None:
     assert f" (model 'some-model' at http://{host}{path}; {cause}" in said
 
 
-@pytest.mark.asyncio
 async def test_the_address_that_is_suggested_works() -> None:
     """With `/v1` the same server answers."""
     with provider() as host:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, Response
+from aswarm import CompletionError
 from aswarm.testing import check_history
+from tests.support.providers.faces import respond
 from tests.support.providers.recipes import KEY, KEYS, PROVIDERS, provider_server, recipes, run_recipe
 
 RECIPES = recipes()
@@ -31,18 +32,6 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-async def run(swarm: AsyncSwarm, way: str, agent: Agent) -> Response:
-    """One run in one of the three ways."""
-    if way == "run":
-        return await swarm.run(agent, "How is the weather in Oslo?")
-    if way == "stream":
-        async with swarm.stream(agent, "How is the weather in Oslo?") as events:
-            async for _ in events:
-                pass
-        return events.response
-    return [event async for event in swarm.run(agent, "How is the weather in Oslo?", stream=True)][-1]["response"]
-
-
 async def close(made: dict[str, Any]) -> None:
     """Close the clients of the recipe."""
     await made["swarm"].aclose()
@@ -64,7 +53,7 @@ async def test_a_recipe_runs(name: str, way: str, environment: pytest.MonkeyPatc
         environment.setenv("http_proxy", f"http://127.0.0.1:{server.port}")
         made = run_recipe(RECIPES[name])
         try:
-            response = await run(made["swarm"], way, made["agent"].model_copy(update={"functions": [look]}))
+            response = await respond(made["swarm"], way, made["agent"].model_copy(update={"functions": [look]}))
         finally:
             await close(made)
     check_history(response.messages)

@@ -29,6 +29,8 @@ from tests.support.providers.loopback import whole_response
 from tests.support.run.ways_to_run import FACES
 from tests.support.wire.response_bodies import check_body
 
+pytestmark = pytest.mark.anyio
+
 WAYS = pytest.mark.parametrize("way", FACES)
 APIS = ["chat", "responses"]
 
@@ -74,7 +76,6 @@ def plain(messages: list[Any]) -> list[Any]:
 # --- the same over both ---
 
 
-@pytest.mark.anyio
 @WAYS
 async def test_what_the_model_is_sent_is_the_same(way: str) -> None:
     """Instructions, messages and tools of each turn, and the tool choice that relaxes."""
@@ -92,7 +93,6 @@ async def test_what_the_model_is_sent_is_the_same(way: str) -> None:
         assert rest == chat_rest
 
 
-@pytest.mark.anyio
 async def test_typed_and_classic_events() -> None:
     """Text and reasoning in pieces; items of the API are never shown."""
     model = ScriptedModel(conversation() * 2, cut=4, api="responses")
@@ -107,7 +107,6 @@ async def test_typed_and_classic_events() -> None:
             assert set(event) >= {"role", "content", "tool_calls"}
 
 
-@pytest.mark.anyio
 async def test_items_are_sent_back_as_they_came() -> None:
     """Reasoning goes back with the items after it, in this run and in the next."""
     model = ScriptedModel(conversation(), api="responses")
@@ -122,7 +121,6 @@ async def test_items_are_sent_back_as_they_came() -> None:
     assert again.requests[0].body["input"][1:5] == items
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("first", APIS)
 async def test_a_history_goes_on_over_the_other_api(first: Any) -> None:
     """Chat Completions gets none of the keys of the other; the Responses API gets plain items."""
@@ -141,7 +139,6 @@ async def test_a_history_goes_on_over_the_other_api(first: Any) -> None:
         )
 
 
-@pytest.mark.anyio
 async def test_an_answer_of_hosted_tools_alone_is_kept() -> None:
     """An image that the provider made goes back to it, and not to a server of Chat Completions."""
     image = {"id": "ig_1", "type": "image_generation_call", "status": "completed", "result": "AA=="}
@@ -157,7 +154,6 @@ async def test_an_answer_of_hosted_tools_alone_is_kept() -> None:
     assert [message["role"] for message in chat.requests[0].messages] == ["system", "user", "user"]
 
 
-@pytest.mark.anyio
 @WAYS
 async def test_a_call_that_waits_for_this_program_ends_the_run(way: str) -> None:
     """Shell commands of the model wait for this program: the error names them, and the earlier messages are there."""
@@ -179,7 +175,6 @@ async def test_a_call_that_waits_for_this_program_ends_the_run(way: str) -> None
 # --- trouble ---
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
 async def test_an_answer_that_was_cut_is_an_answer(reason: str) -> None:
     """Its finish reason is in the event."""
@@ -189,7 +184,6 @@ async def test_an_answer_that_was_cut_is_an_answer(reason: str) -> None:
     assert (finished, events.response.text) == ([reason], "Hel")
 
 
-@pytest.mark.anyio
 async def test_a_batch_with_a_journal_continues(tmp_path: Path) -> None:
     """What is recorded is not asked again, and its items are there."""
     for steps in (conversation(), []):
@@ -200,7 +194,6 @@ async def test_a_batch_with_a_journal_continues(tmp_path: Path) -> None:
         assert outcome.response.messages[0]["responses_output"][0]["type"] == "reasoning"
 
 
-@pytest.mark.anyio
 async def test_an_item_of_a_batch_continues_in_its_middle(tmp_path: Path) -> None:
     """The recorded turns are not asked again, and their reasoning is sent back with the next request."""
     steps = conversation()
@@ -215,7 +208,6 @@ async def test_an_item_of_a_batch_continues_in_its_middle(tmp_path: Path) -> Non
     assert second.requests[0].body["input"][1]["encrypted_content"] == "encrypted Two things."
 
 
-@pytest.mark.anyio
 async def test_open_calls_are_resumed() -> None:
     """The message with the calls goes back with its items."""
     model = ScriptedModel(conversation(), api="responses")
@@ -279,7 +271,6 @@ def _ask_async(seen: Recorder, options: dict[str, Any], api: Any) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("patched", ["chat.completions", "responses"])
 async def test_a_patched_client_of_openai_itself_is_asked_over_chat(patched: str) -> None:
     """A hook sees the form that it expects, and is not bypassed."""
@@ -292,7 +283,6 @@ async def test_a_patched_client_of_openai_itself_is_asked_over_chat(patched: str
     assert model.requests[0].path == "/v1/chat/completions"
 
 
-@pytest.mark.anyio
 @WAYS
 async def test_a_patched_client_is_asked_over_responses_if_told(way: str) -> None:
     """Through its own `responses.create`, so that the hook sees the request."""
@@ -311,7 +301,6 @@ async def test_a_patched_client_is_asked_over_responses_if_told(way: str) -> Non
     assert [item["type"] for item in response.messages[0]["responses_output"]][:2] == ["reasoning", "message"]
 
 
-@pytest.mark.anyio
 @WAYS
 async def test_a_source_by_itself(way: str) -> None:
     """For any server that has the API, and where one swarm has several sources."""
@@ -321,7 +310,6 @@ async def test_a_source_by_itself(way: str) -> None:
     assert model.requests[0].is_responses
 
 
-@pytest.mark.anyio
 async def test_a_source_inside_another_source() -> None:
     """A source of the user's own may ask it, as any other."""
     model = ScriptedModel([ScriptedAnswer("Hello", usage=None)])
@@ -337,7 +325,6 @@ async def test_a_source_inside_another_source() -> None:
     assert (response.text, response.usage.total_tokens, inner.max_retries) == ("Hello", 0, 7)
 
 
-@pytest.mark.anyio
 @WAYS
 async def test_a_refusal(way: str) -> None:
     """It is on the message, and goes back with its item."""

@@ -12,8 +12,9 @@ from aswarm.testing import RawAnswer, ScriptedModel
 from tests.support.wire.wire_bodies import HELLO
 from tests.support.wire.wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, sse, text, watch, ways
 
+pytestmark = pytest.mark.asyncio
 
-@pytest.mark.asyncio
+
 @ways
 @pytest.mark.parametrize("case", HELLO)
 async def test_shapes_of_a_plain_answer(case: str, way: str) -> None:
@@ -28,7 +29,6 @@ async def test_shapes_of_a_plain_answer(case: str, way: str) -> None:
         assert [item["role"] for item in seen.shown] == ["assistant", *[None] * (len(seen.shown) - 1)]
 
 
-@pytest.mark.asyncio
 @ways
 async def test_row_4_cumulative_usage(way: str) -> None:
     """4: if a server sends cumulative usage, only the last usage that is not null counts; usages are not added up."""
@@ -51,7 +51,6 @@ LATER: dict[str, list[Json]] = {
 }
 
 
-@pytest.mark.asyncio
 @ways
 @pytest.mark.parametrize("case", LATER)
 async def test_row_4_usage_by_field(case: str, way: str) -> None:
@@ -63,7 +62,6 @@ async def test_row_4_usage_by_field(case: str, way: str) -> None:
     assert usage.details["prompt_tokens_details"]["cached_tokens"] == 3
 
 
-@pytest.mark.asyncio
 @ways
 @pytest.mark.parametrize("names", [("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens")])
 async def test_row_4_a_total_that_is_less_than_its_parts(names: tuple[str, str], way: str) -> None:
@@ -75,7 +73,6 @@ async def test_row_4_a_total_that_is_less_than_its_parts(names: tuple[str, str],
         assert (counts.prompt_tokens, counts.completion_tokens, counts.total_tokens) == (7, 2, expected)
 
 
-@pytest.mark.asyncio
 async def test_a_budget_of_tokens_stops_although_the_last_usage_is_zero() -> None:
     """Otherwise a server that sends zeros at the end of its streams would never reach the budget."""
     zeros = {"choices": [], "usage": dict.fromkeys(FULL, 0)}
@@ -92,7 +89,6 @@ async def test_a_budget_of_tokens_stops_although_the_last_usage_is_zero() -> Non
     assert (len(model.requests), run.response.stop) == (1, "budget")
 
 
-@pytest.mark.asyncio
 @ways
 async def test_row_3_usage_with_details(way: str) -> None:
     """3: the usage of the last chunk is recorded, with details and other numbers; unknown keys are ignored."""
@@ -109,7 +105,6 @@ async def test_row_3_usage_with_details(way: str) -> None:
     )
 
 
-@pytest.mark.asyncio
 @ways
 async def test_row_30_a_refusal(way: str) -> None:
     """30: the pieces of a refusal are joined and recorded, with null content; a refusal is not an error."""
@@ -118,7 +113,6 @@ async def test_row_30_a_refusal(way: str) -> None:
     assert (message["refusal"], message["content"], seen.response.stop) == ("I cannot.", None, "answer")
 
 
-@pytest.mark.asyncio
 @ways
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking", "reasoning_opaque", "vendor_key"])
 async def test_reasoning_and_unknown_keys(key: str, way: str) -> None:
@@ -132,7 +126,6 @@ async def test_reasoning_and_unknown_keys(key: str, way: str) -> None:
         assert "".join(item.get(key) or "" for item in seen.shown) == "Let me see."
 
 
-@pytest.mark.asyncio
 async def test_reasoning_is_an_event() -> None:
     """Reasoning is yielded as `ReasoningDelta`s, under either of the two names that servers use."""
     for key in ("reasoning_content", "reasoning"):
@@ -173,7 +166,6 @@ BOTH: dict[str, list[bytes]] = {
 }
 
 
-@pytest.mark.asyncio
 @ways
 @pytest.mark.parametrize("case", BOTH)
 async def test_a_delta_beside_a_message(case: str, way: str) -> None:
@@ -184,7 +176,6 @@ async def test_a_delta_beside_a_message(case: str, way: str) -> None:
         assert "".join(item["content"] or "" for item in seen.shown) == "Hello"
 
 
-@pytest.mark.asyncio
 @ways
 async def test_a_cut_stream_with_a_message_in_each_chunk(way: str) -> None:
     """Such a stream is not complete before its finish reason."""
@@ -195,7 +186,6 @@ async def test_a_cut_stream_with_a_message_in_each_chunk(way: str) -> None:
         assert seen.partial == "Hel"
 
 
-@pytest.mark.asyncio
 @ways
 async def test_a_stream_that_ends_with_its_usage(way: str) -> None:
     """A stream with an answer, its usage and [DONE] is whole without a finish reason (Snowflake, Novita)."""
@@ -250,7 +240,6 @@ DETAILS: dict[str, tuple[list[list[Json]], list[Json]]] = {
 }
 
 
-@pytest.mark.asyncio
 @ways
 @pytest.mark.parametrize("case", DETAILS)
 async def test_items_of_reasoning(case: str, way: str) -> None:
@@ -274,7 +263,6 @@ ZEROS = {
 }
 
 
-@pytest.mark.asyncio
 @ways
 async def test_zero_values(way: str) -> None:
     """Fields with the zero values of Go count as absent, whole and streamed (Snowflake): also an error without content, and an
@@ -291,7 +279,6 @@ async def test_zero_values(way: str) -> None:
         assert seen.response.messages == [{**message, "sender": "A"}]
 
 
-@pytest.mark.asyncio
 @ways
 @pytest.mark.parametrize("answer", [{"title": "Apples", "pages": [1]}, {"type": "fruit", "name": "apple"}])
 async def test_an_object_as_content(answer: Json, way: str) -> None:
@@ -302,7 +289,6 @@ async def test_an_object_as_content(answer: Json, way: str) -> None:
         assert "".join(item["content"] or "" for item in seen.shown) == json.dumps(answer)
 
 
-@pytest.mark.asyncio
 @ways
 async def test_keys_that_are_repeated(way: str) -> None:
     """A key that a server repeats in its chunks is recorded once: Groq's channel and hosted tools, and unknown keys."""

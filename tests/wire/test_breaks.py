@@ -16,6 +16,8 @@ from tests.support.providers.loopback import Reply, serve
 from tests.support.wire.wire_bodies import ERRORS, NO_ANSWERS
 from tests.support.wire.wire_cases import HALF, LAST, PARIS, ROME, WAYS, Json, end, sse, text, watch, ways
 
+pytestmark = pytest.mark.asyncio
+
 # --- answers of a server ----------------------------------------------------------------------------------------------
 
 
@@ -39,7 +41,6 @@ class Breaking(Sequence[bytes]):
 # --- streams that break -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @ways
 @pytest.mark.parametrize("case", ERRORS)
 async def test_errors_inside_an_answer(case: str, way: str) -> None:
@@ -62,7 +63,6 @@ BROKEN: dict[str, tuple[Sequence[bytes], str]] = {
 }
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("way", WAYS[1:])
 @pytest.mark.parametrize("case", BROKEN)
 async def test_answers_that_break(case: str, way: str) -> None:
@@ -76,7 +76,6 @@ async def test_answers_that_break(case: str, way: str) -> None:
     assert (seen.response.messages, seen.response.stop) == ([], "error")
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("case", BROKEN)
 async def test_whole_answers_that_break(case: str) -> None:
     """The same bodies as an answer to `run()` raise an error too."""
@@ -85,7 +84,6 @@ async def test_whole_answers_that_break(case: str) -> None:
     assert (seen.response.messages, seen.response.stop) == ([], "error")
 
 
-@pytest.mark.asyncio
 @ways
 async def test_a_body_that_cannot_be_read_is_quoted(way: str) -> None:
     """35: if a body is not a completion, the error quotes it, because it is the only information about the fault."""
@@ -94,7 +92,6 @@ async def test_a_body_that_cannot_be_read_is_quoted(way: str) -> None:
         assert "502 Bad Gateway" in str(seen.error)
 
 
-@pytest.mark.asyncio
 @ways
 async def test_an_unknown_object_before_a_cut_is_quoted(way: str) -> None:
     """If a stream ends without a finish reason, the error quotes the object in it that is no chunk."""
@@ -113,7 +110,6 @@ LINES = {
 }
 
 
-@pytest.mark.asyncio
 @ways
 @pytest.mark.parametrize("case", LINES)
 async def test_a_line_with_an_error(case: str, way: str) -> None:
@@ -124,7 +120,6 @@ async def test_a_line_with_an_error(case: str, way: str) -> None:
     assert (seen.error.retryable, seen.partial) == (True, "" if way == "run" else "Hello")
 
 
-@pytest.mark.asyncio
 @ways
 async def test_an_error_line_of_a_permanent_failure(way: str) -> None:
     """A StreamInterrupted with a status of a permanent failure is not retryable."""
@@ -134,7 +129,6 @@ async def test_an_error_line_of_a_permanent_failure(way: str) -> None:
     assert (seen.error.status_code, seen.error.retryable) == (400, False)
 
 
-@pytest.mark.asyncio
 @ways
 async def test_a_connection_that_is_cut_within_its_done(way: str) -> None:
     """Nothing is lost then, if the finish reason has arrived."""
@@ -143,7 +137,6 @@ async def test_a_connection_that_is_cut_within_its_done(way: str) -> None:
         assert (seen.error, seen.response.text) == (None, "Hello")
 
 
-@pytest.mark.asyncio
 @ways
 async def test_a_stream_that_breaks_in_the_second_turn(way: str) -> None:
     """The response of the error has the turns before the break, with the new agent and the context."""
@@ -154,7 +147,6 @@ async def test_a_stream_that_breaks_in_the_second_turn(way: str) -> None:
     assert (seen.partial, len(seen.response.messages)) == ("It is ", 2)
 
 
-@pytest.mark.asyncio
 @ways
 @pytest.mark.parametrize("finish", ["stop", None])
 async def test_row_35_a_whole_completion_as_body(finish: str | None, way: str) -> None:
@@ -167,7 +159,6 @@ async def test_row_35_a_whole_completion_as_body(finish: str | None, way: str) -
     assert seen.response.usage.total_tokens == 4
 
 
-@pytest.mark.asyncio
 @ways
 async def test_equal_ids_in_a_whole_completion(way: str) -> None:
     """Two calls with the same id in one message are separate calls: each runs and is answered."""
@@ -188,7 +179,6 @@ async def test_equal_ids_in_a_whole_completion(way: str) -> None:
     assert seen.told == ["sunny in Paris", "sunny in Rome"]
 
 
-@pytest.mark.asyncio
 @ways
 @pytest.mark.parametrize(
     "noise",
@@ -201,7 +191,6 @@ async def test_keep_alives(noise: bytes, way: str) -> None:
     assert seen.response.text == "Hello"
 
 
-@pytest.mark.asyncio
 @ways
 async def test_row_39_a_failed_generation(way: str) -> None:
     """39: Groq's 400 `tool_use_failed` is a retryable CompletionError; any other 400 is not retryable."""
@@ -214,7 +203,6 @@ async def test_row_39_a_failed_generation(way: str) -> None:
     assert not seen.error.retryable
 
 
-@pytest.mark.asyncio
 async def test_an_answer_that_ended_is_whole_even_if_the_connection_is_not_closed_cleanly() -> None:
     """Nothing is read after [DONE], so a missing last chunk of HTTP is not an error."""
 

@@ -26,6 +26,8 @@ from aswarm._wire.failures import (
 )
 from aswarm.testing import Failure, ScriptedModel
 
+pytestmark = pytest.mark.anyio
+
 NOW = datetime(2025, 11, 20, 12, 0, tzinfo=UTC)
 
 
@@ -199,7 +201,6 @@ async def _error(failure: Failure) -> CompletionError:
     return caught.value
 
 
-@pytest.mark.anyio
 async def test_the_error_of_a_run_says_how_long_to_wait() -> None:
     """`retry_after` is in seconds, and None without a header."""
     error = await _error(Failure(429, headers={"Retry-After": "7"}))
@@ -208,7 +209,6 @@ async def test_the_error_of_a_run_says_how_long_to_wait() -> None:
     assert StreamInterrupted("x").retry_after is None
 
 
-@pytest.mark.anyio
 async def test_an_empty_account_is_not_worth_another_attempt() -> None:
     """OpenAI sends 429 for an account without money, which is not about the rate."""
     assert (await _error(Failure(429, code="insufficient_quota"))).retryable is False
@@ -216,7 +216,6 @@ async def test_an_empty_account_is_not_worth_another_attempt() -> None:
     assert (await _error(Failure(429, too_large, code="rate_limit_exceeded"))).retryable is False
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("status", "said"), [(500, "false"), (400, "true")])
 async def test_the_advice_of_the_server_decides(status: int, said: str) -> None:
     """As in the openai SDK, `x-should-retry` outweighs the status."""

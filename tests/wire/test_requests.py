@@ -12,8 +12,9 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, Step, call, check_history
 from tests.support.wire.wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, functions, sse, watch, ways
 
+pytestmark = pytest.mark.asyncio
 
-@pytest.mark.asyncio
+
 @ways
 async def test_rows_40_and_41_no_tools(way: str) -> None:
     """40, 41: an agent without functions sends no tools, no parallel_tool_calls and no tool_choice."""
@@ -22,7 +23,6 @@ async def test_rows_40_and_41_no_tools(way: str) -> None:
     assert set(seen.model.requests[0].body) == expected
 
 
-@pytest.mark.asyncio
 @ways
 async def test_row_42_only_fields_of_the_api_are_sent(way: str) -> None:
     """42: `sender`, `tool_name` and nulls are never sent to the API; the recorded messages keep them."""
@@ -36,7 +36,6 @@ async def test_row_42_only_fields_of_the_api_are_sent(way: str) -> None:
             assert [key for key, value in message.items() if value is None] == ["content"] * ("tool_calls" in message)
 
 
-@pytest.mark.asyncio
 @ways
 async def test_row_43_reasoning_is_echoed(way: str) -> None:
     """43: DeepSeek's reasoning_content is sent back in the same message, in this run and in the next."""
@@ -51,7 +50,6 @@ async def test_row_43_reasoning_is_echoed(way: str) -> None:
     ] == ["Hm.", None]
 
 
-@pytest.mark.asyncio
 @ways
 async def test_row_44_signatures_are_echoed(way: str) -> None:
     """44: Gemini's thought signature is sent back in the same call."""
@@ -64,7 +62,6 @@ async def test_row_44_signatures_are_echoed(way: str) -> None:
     assert seen.model.requests[1].messages[-2]["tool_calls"][0]["extra_content"] == signature
 
 
-@pytest.mark.asyncio
 @ways
 async def test_keys_that_only_an_answer_has(way: str) -> None:
     """Of an answer, the fields of the API go back, with thoughts and signatures; the recorded message keeps the other
@@ -99,7 +96,6 @@ async def test_keys_that_only_an_answer_has(way: str) -> None:
     assert beside.items() <= seen.response.messages[0].items()
 
 
-@pytest.mark.asyncio
 @ways
 async def test_keys_of_the_caller_are_sent(way: str) -> None:
     """A message without `sender` is the caller's: its keys are sent, for example Mistral's `prefix`, but not the keys of an
@@ -110,7 +106,6 @@ async def test_keys_of_the_caller_are_sent(way: str) -> None:
     assert seen.model.requests[0].messages[1:] == [user, own, user]
 
 
-@pytest.mark.asyncio
 @ways
 async def test_row_45_content_beside_calls(way: str) -> None:
     """45: an empty content of a message with calls is null by default, and "" with `empty_content=""`; a text is sent
@@ -126,7 +121,6 @@ async def test_row_45_content_beside_calls(way: str) -> None:
         assert asking == [empty, "Looking."]
 
 
-@pytest.mark.asyncio
 @ways
 @pytest.mark.parametrize("empty", [{"content": None}, {"content": ""}, {"content": "", "tool_calls": []}, {}])
 async def test_row_46_an_assistant_message_with_nothing(empty: Json, way: str) -> None:
@@ -136,7 +130,6 @@ async def test_row_46_an_assistant_message_with_nothing(empty: Json, way: str) -
     assert seen.model.requests[0].messages[1:] == [user, user]
 
 
-@pytest.mark.asyncio
 @ways
 async def test_row_49_every_call_is_answered_once(way: str) -> None:
     """49: if a turn has several handoffs, each call is answered once, and the last handoff is applied."""
@@ -151,7 +144,6 @@ async def test_row_49_every_call_is_answered_once(way: str) -> None:
     assert (seen.model.requests[1].body["model"], seen.response.agent) == ("c", c)
 
 
-@pytest.mark.asyncio
 @ways
 async def test_row_49_open_calls_in_the_middle(way: str) -> None:
     """49: if other messages follow open calls, the request contains the answer "interrupted" for these calls."""
@@ -166,7 +158,6 @@ async def test_row_49_open_calls_in_the_middle(way: str) -> None:
     assert sent[0]["tool_calls"][0]["function"]["arguments"] == "{}"
 
 
-@pytest.mark.asyncio
 @ways
 async def test_row_50_a_tool_message_without_its_call(way: str) -> None:
     """50: if the call of a tool message was trimmed, the tool message is not sent, at the start and in the middle of a
@@ -176,7 +167,6 @@ async def test_row_50_a_tool_message_without_its_call(way: str) -> None:
     assert [message["content"] for message in seen.model.requests[0].messages[1:]] == ["Hi", "Yes", "Hi"]
 
 
-@pytest.mark.asyncio
 @ways
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
 @pytest.mark.parametrize("where", ["agent", "settings"])
@@ -200,7 +190,6 @@ async def test_row_51_a_forced_choice_never_loops(choice: Any, where: str, way: 
     assert [request.body["tool_choice"] for request in model.requests] == [choice, "auto"]
 
 
-@pytest.mark.asyncio
 @ways
 async def test_row_51_a_refused_choice(way: str) -> None:
     """51: if a server refuses tool_choice, the run raises an error with the server's text; if a server ignores it, the run
@@ -223,7 +212,6 @@ def numbered(number: int) -> Callable[..., Any]:
     return made
 
 
-@pytest.mark.asyncio
 @ways
 async def test_row_53_more_than_128_tools(way: str) -> None:
     """53: 130 tools are sent, and the error has the unchanged text of the provider's refusal."""
@@ -233,7 +221,6 @@ async def test_row_53_more_than_128_tools(way: str) -> None:
     assert "array too long" in str(seen.error)
 
 
-@pytest.mark.asyncio
 async def test_usage_is_asked_for_in_streams_only() -> None:
     """Streamed requests ask for usage, unless this is switched off; other requests do not ask."""
     for way, options, expected in (
@@ -245,7 +232,6 @@ async def test_usage_is_asked_for_in_streams_only() -> None:
         assert seen.model.requests[0].body.get("stream_options") == expected
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 async def test_nan_and_infinity_are_not_sent(number: float) -> None:
     """An agent refuses NaN and the infinities in its settings, because JSON does not have them."""
@@ -253,7 +239,6 @@ async def test_nan_and_infinity_are_not_sent(number: float) -> None:
         Agent(model_settings={"temperature": number})
 
 
-@pytest.mark.asyncio
 async def test_a_text_may_contain_these_words() -> None:
     """The words NaN and Infinity in a text are sent unchanged."""
     model = ScriptedModel(["No."])
