@@ -1,6 +1,6 @@
 """The check that a call which waits was declared. The plan of a turn needs the declaration before the call runs.
 
-Without it, a later call of the same group could already have seen or changed what the waiting call uses. So the check depends
+Without it, a later call of the same group could already have seen or changed the variables of the waiting call. So the check depends
 only on the tool, and not on the other calls of the turn: a missing declaration is found with the first Hold.
 """
 

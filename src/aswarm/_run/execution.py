@@ -124,6 +124,10 @@ class ToolCaller:
         except _StopIterationRaised as raised:
             return await self._failed(call, raised.args[0])
         except (Hold, CallerMistake, FailedInside) as raised:
+            if (
+                getattr(raised, "response", None) is not None
+            ):  # of another run, which the function of the user has started
+                return await self._failed(call, raised)
             error = self._kept_open(call, raised)
             raise error from error.__cause__
         except RunError as error:
