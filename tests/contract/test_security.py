@@ -21,7 +21,7 @@ from aswarm.batch import Item
 from aswarm.conversations import SQLiteStore
 from aswarm.evals import load_cases
 from aswarm.middleware import cache
-from aswarm.runs import show_everything
+from aswarm.runs import AgentNotFound, LocalRuns, NewRun, Run, show_everything
 from aswarm.serve import create_app
 from aswarm.serve.wires.native.input import native_request
 from aswarm.serve.wires.vercel.input import vercel_request
@@ -254,6 +254,51 @@ async def test_a_client_sets_only_the_context_variables_that_the_service_names()
         stored = await store.load("ann/t")
     assert stored is not None
     assert stored.context_variables == {"theme": "dark"}
+
+
+@pytest.mark.asyncio
+async def test_a_client_starts_only_the_agents_of_the_service() -> None:
+    """An agent that a function returns takes over after a handoff. No route starts it, and no list shows it."""
+    hidden = Agent(name="Hidden")
+
+    def leave() -> Agent:
+        return hidden
+
+    agents = [Agent(name="Boss", functions=[leave])]
+    async with served([], agents=agents, wires=["agui", "vercel", "openai"]) as it:
+        said, parts = {"role": "user", "content": "Hi!"}, [{"type": "text", "text": "Hi!"}]
+        more = {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
+        bodies = {
+            "/conversations/new/runs": {"text": "Hi!", "agent": "Hidden"},
+            "/agui/Hidden": {"threadId": "t", "runId": "r", "messages": [{"id": "m", **said}], **more},
+            "/chat/Hidden": {
+                "id": "v",
+                "messages": [{"id": "m", "role": "user", "parts": parts}],
+                "trigger": "submit-message",
+            },
+            "/v1/chat/completions": {"model": "Hidden", "messages": [said]},
+        }
+        assert [(await it.ann.post(place, json=body)).status_code for place, body in bodies.items()] == [404] * 4
+        assert await it.service.runs.list(user="ann") == []
+        with pytest.raises(AgentNotFound):
+            await it.service.runs.start(NewRun("ann", "c", "Hi!", agent="Hidden"))
+        models = (await it.ann.get("/v1/models")).json()
+    assert [each["id"] for each in models["data"]] == ["Boss"]
+
+
+@pytest.mark.asyncio
+async def test_a_conversation_continues_with_an_agent_that_no_client_can_start() -> None:
+    """Its agent is the agent of the last handoff."""
+    hidden = Agent(name="Hidden")
+
+    def leave() -> Agent:
+        return hidden
+
+    model = ScriptedModel([call("leave"), "I am here.", "Still here."])
+    async with LocalRuns(AsyncSwarm(model.client()), agents=[Agent(name="Boss", functions=[leave])]) as runs:
+        for _ in range(2):
+            last = await Run(runs, await runs.start(NewRun("ann", "c", "Hi!"))).last_entry()
+    assert (last.response["agent"], last.response["text"]) == ("Hidden", "Still here.")
 
 
 @pytest.mark.asyncio

@@ -42,8 +42,8 @@ class Conversation:
         conversation_id: Any text that is not empty.
         swarm: The swarm that runs the agents.
         agent: The agent that starts a new conversation.
-        agents: Other agents with which a stored conversation may continue. Agents that can be reached by handoffs need no
-            entry (see `aswarm.graph`).
+        agents: Other agents with which a stored conversation may continue. Agents in `functions` need no entry, and neither do
+            agents that are values of these functions, such as globals of their module.
         context_variables: The context variables of a new conversation.
     """
 

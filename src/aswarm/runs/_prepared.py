@@ -2,6 +2,8 @@
 
 These two classes decide which agent starts, which messages are new, and whether the answers fit the open calls. They do no I/O:
 the caller has already loaded the conversation.
+
+Security: A client starts only the agents in `agents=`; other agents only take over a run, and continue its conversation.
 """
 
 from __future__ import annotations
