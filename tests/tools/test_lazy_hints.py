@@ -6,6 +6,7 @@ the value of `inspect.signature` for a name that does not exist.
 
 # No `from __future__ import annotations`: the hints here are not strings.
 
+import asyncio
 import inspect
 import sys
 import textwrap
@@ -15,8 +16,8 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, function_to_json, function_tool, tool
-from aswarm.testing import ScriptedModel
-from tests.support.tools.hint_schemas import parameters_of, received
+from aswarm.testing import ScriptedModel, call
+from tests.support.tools.hint_schemas import parameters_of
 
 lazily = pytest.mark.skipif(sys.version_info < (3, 14), reason="hints are evaluated when the function is defined")
 
@@ -26,6 +27,13 @@ def defined(source: str) -> dict[str, Any]:
     namespace: dict[str, Any] = {"__name__": "shop", "tool": tool}
     exec(compile(textwrap.dedent(source), "shop.py", "exec", dont_inherit=True), namespace)
     return namespace
+
+
+def answer(function: Any, **arguments: Any) -> Any:
+    """Return the result of the function in a run."""
+    name = function_to_json(function)["function"]["name"]
+    swarm = AsyncSwarm(ScriptedModel([call(name, **arguments), "Done."]).client())
+    return asyncio.run(swarm.run(Agent(functions=[function]), "Go", {"user": "Ada"})).messages[1]["content"]
 
 
 def unresolved(caught: pytest.WarningsRecorder) -> list[str]:
@@ -89,13 +97,16 @@ def test_a_hint_may_name_a_class_further_down() -> None:
         from dataclasses import dataclass
 
         @tool
-        def go(where: Place, via: list[Place] | None = None) -> Place: ...
+        def go(where: Place, via: list[Place] | None = None) -> Place:
+            return where.city
 
         class Desk:
             @tool
-            def go(self, where: Place) -> Place: ...
+            def go(self, where: Place) -> Place:
+                return where.city
 
-            def __call__(self, where: Place, via: Place | None = None) -> Place: ...
+            def __call__(self, where: Place, via: Place | None = None) -> Place:
+                return where.city
 
         bound = functools.partial(Desk(), via=None)
 
@@ -107,7 +118,7 @@ def test_a_hint_may_name_a_class_further_down() -> None:
     for function in (shop["go"], desk.go, desk, tool(desk), shop["bound"]):
         parameters = function_to_json(function)["function"]["parameters"]
         assert parameters["properties"]["where"] == {"$ref": "#/$defs/Place"}
-        assert received(function, {"where": {"city": "Rome"}})["where"].city == "Rome"
+        assert answer(function, where={"city": "Rome"}) == "Rome"
     assert typing.get_type_hints(shop["go"])["where"] is shop["Place"]
 
 
@@ -151,10 +162,11 @@ def test_a_hint_that_only_the_type_checker_knows_is_a_string() -> None:
 def test_a_function_tool_evaluates_only_the_hints_that_it_needs() -> None:
     """A hint of another parameter is of no interest, so there is no warning."""
     shop = defined("""
-        def pay(amount: Decimal, context_variables: dict) -> str: ...
+        def pay(amount: Decimal, context_variables: dict) -> str:
+            return f"{amount} {context_variables['user']}"
     """)
     made = function_tool(shop["pay"], name="pay", description="", parameters={"type": "object"})
-    assert received(made, {"amount": 1}) == {"amount": 1, "context_variables": {}}
+    assert answer(made, amount=1) == "1 Ada"
 
 
 @lazily
