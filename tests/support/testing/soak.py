@@ -5,7 +5,8 @@
 The process has a service over `LocalRuns` on a SQLite file, conversations in SQLite and in PostgreSQL, durable runs, batches with
 journals, MCP in both directions, code mode, eager tools, tracing and rate limits. Its clients and its model are real sockets of
 the same process. Old data is purged each hour. The exit status is 1 if a measure grows, or if something unexpected happened. In a
-day of a few minutes, the files are still filling up to their usual sizes, which is a growth too.
+day of less than 24 minutes, `LocalRuns` deletes old runs less than once in an hour of the day, and the files are still filling up
+to their usual sizes: both are a growth too.
 
 `--leak`: keep the responses of the conversations, and a file handle for each fifth of them, to see that the verdicts detect it.
 """
