@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -51,9 +52,25 @@ def test_open_calls_are_those_at_the_very_end(history: list[Message], expected: 
 # --- messages of a caller ---
 
 
-def test_a_str_is_one_user_message() -> None:
-    """`messages` may be a str."""
-    assert normalize("Hi") == [USER]
+RAW = {"role": "assistant", "content": "Hi", "tool_calls": [made_call()], "reasoning_content": "Hm."}
+CUSTOM = asking({"id": "c1", "type": "custom", "custom": {"name": "grammar", "input": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ("Hi", [USER]),
+        ([types.MappingProxyType(USER)], [USER]),
+        ([ChatCompletionMessage.model_validate(RAW)], [RAW]),  # without the nulls of the SDK
+        ([CUSTOM], [CUSTOM]),  # the name of a call of another type is elsewhere
+        *(([{"role": role, "content": "x", "tool_call_id": "c"}],) * 2 for role in ROLES),
+    ],
+)
+def test_a_message_is_a_dict_afterwards(messages: Any, expected: list[Message]) -> None:
+    """A str, any mapping, an object of the SDK, and each role of the API."""
+    found = normalize(messages)
+    assert found == expected
+    assert all(type(message) is dict for message in found)
 
 
 @pytest.mark.parametrize("container", [list, tuple])
@@ -66,13 +83,6 @@ def test_messages_come_as_a_new_list_of_the_same_dicts(container: type) -> None:
     assert messages is not given_messages
 
 
-def test_sdk_objects_become_what_the_provider_sent() -> None:
-    """A message object of the SDK is dumped to the keys that were set, calls included, and no nulls are added."""
-    raw = {"role": "assistant", "content": "Hi", "tool_calls": [made_call()], "reasoning_content": "Hm."}
-    sdk_message = ChatCompletionMessage.model_validate(raw)
-    assert normalize([sdk_message]) == [raw]
-
-
 def test_sdk_calls_inside_a_dict_become_dicts() -> None:
     """`dict(message)` of an SDK object holds call objects; they are dumped as well, and the dict is not changed."""
     sdk_message = ChatCompletionMessage.model_validate(
@@ -81,20 +91,6 @@ def test_sdk_calls_inside_a_dict_become_dicts() -> None:
     message = {"role": "assistant", "content": None, "tool_calls": sdk_message.tool_calls}
     assert normalize([message]) == [asking(made_call())]
     assert message["tool_calls"] is sdk_message.tool_calls
-
-
-def test_any_mapping_is_a_message() -> None:
-    """A read-only mapping is as good as a dict, and becomes one."""
-    (message,) = normalize([types.MappingProxyType(USER)])
-    assert message == USER
-    assert type(message) is dict
-
-
-@pytest.mark.parametrize("role", ROLES)
-def test_every_role_of_the_api_is_accepted(role: str) -> None:
-    """The API's six roles are fine."""
-    message = {"role": role, "content": "x", "tool_call_id": "c"}
-    assert normalize([message]) == [message]
 
 
 @pytest.mark.parametrize(
@@ -139,12 +135,6 @@ def test_a_huge_fault_is_shown_shortened() -> None:
     with pytest.raises(ConfigurationError) as caught:
         normalize([{"role": "x" * 10_000}])
     assert len(str(caught.value)) < 300
-
-
-def test_a_call_of_another_type_needs_no_function() -> None:
-    """`type: "custom"` is the API's, with its name elsewhere."""
-    custom = {"id": "c1", "type": "custom", "custom": {"name": "grammar", "input": "x"}}
-    assert normalize([asking(custom)]) == [asking(custom)]
 
 
 # --- small words ------------------------------------------------------------------------------------------------------
