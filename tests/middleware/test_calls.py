@@ -230,6 +230,29 @@ async def test_a_repeated_call_that_is_cancelled_has_an_unknown_outcome() -> Non
     assert [each.name for each in run.response.unknown_calls] == ["flaky"]
 
 
+async def test_a_repeated_call_whose_second_execution_asks_is_a_mistake() -> None:
+    """The first execution has had its effect, so the call cannot wait and run once more."""
+    times: list[int] = []
+
+    @tool(may_wait=True)
+    async def pay() -> str:
+        """Fail, then ask."""
+        times.append(len(times))
+        if len(times) == 1:
+            raise ValueError("no")
+        raise Hold("May it?")
+
+    async def again(handlers: Handlers, made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        outcome = await handlers.call_tool(made, context, started)
+        return await handlers.call_tool(made, context, started) if outcome.error else outcome
+
+    swarm = AsyncSwarm(ScriptedModel([call("pay")]).client(), middleware=[middleware(again)])
+    with pytest.raises(ConfigurationError, match="raised Hold after") as caught:
+        await swarm.run(Agent(functions=[pay]), "Go")
+    assert caught.value.response is not None
+    assert [each.name for each in caught.value.response.unknown_calls] == ["pay"]
+
+
 @pytest.mark.parametrize("kept", [False, True])
 async def test_an_answer_that_is_no_outcome_is_a_mistake(kept: bool) -> None:
     """The error is the same for a run that a conversation saves."""

@@ -79,8 +79,8 @@ REFUSED = "refused"
 # The next state; None: the event is ignored.
 TABLE: dict[str, tuple[str | None, str | None, str | None, str | None, str | None]] = {
     #            planned     started     waiting     finished    merged
-    "start": ("started", "started", "started", "started", REFUSED),
-    "announce": ("started", "started", "started", "started", REFUSED),
+    "start": ("started", "started", REFUSED, "started", REFUSED),
+    "announce": ("started", "started", REFUSED, "started", REFUSED),
     "withdraw": (None, "planned", None, "planned", REFUSED),
     "wait": ("waiting", REFUSED, "waiting", REFUSED, REFUSED),
     "finish": ("finished", "finished", "finished", "finished", REFUSED),
@@ -131,6 +131,7 @@ class RandomEvents(RuleBasedStateMachine):
         super().__init__()
         self.call = call_of()
         self.state, self.has_started, self.is_announced, self.is_late = "planned", False, False, False
+        self.had_started = False
 
     @rule(event=st.sampled_from(sorted(EVENTS)))
     def happen(self, event: str) -> None:
@@ -155,7 +156,13 @@ class RandomEvents(RuleBasedStateMachine):
         if event in ("start", "announce"):
             self.has_started = True
         elif event == "withdraw":
-            self.has_started = False
+            self.has_started, self.is_late = self.had_started, False
+            self.state = "started" if self.had_started else "planned"
+
+    @rule()
+    def enter(self) -> None:
+        self.call.enter()
+        self.had_started = self.has_started
 
     @invariant()
     def facts_agree(self) -> None:
@@ -179,7 +186,7 @@ def test_a_call_may_finish_without_a_start() -> None:
     call = call_of()
     call.finish(call.refusal("not run: denied"))
     assert (call.progress, call.has_started, call.is_announced) == ("finished", False, False)
-    assert TurnCalls([call]).unknown() == []
+    assert TurnCalls([call]).unknown_calls() == []
 
 
 def test_a_start_is_taken_back_but_its_report_is_not() -> None:
@@ -187,7 +194,7 @@ def test_a_start_is_taken_back_but_its_report_is_not() -> None:
     call = in_state("started")
     call.withdraw()
     assert (call.progress, call.has_started, call.is_announced) == ("planned", False, True)
-    assert TurnCalls([call]).open() == {call}
+    assert TurnCalls([call]).open_calls() == {call}
 
 
 def test_a_started_call_waits_and_keeps_what_has_started_inside() -> None:
@@ -197,7 +204,7 @@ def test_a_started_call_waits_and_keeps_what_has_started_inside() -> None:
     call.wait(Hold("Inner: pay needs approval", data=STARTED_INSIDE))
     assert (call.progress, call.has_started_inside) == ("waiting", True)
     calls = TurnCalls([call])
-    assert (calls.open(), calls.unknown(), calls.stays_open()) == ({call}, [], True)
+    assert (calls.open_calls(), calls.unknown_calls(), calls.must_wait()) == ({call}, [], True)
     assert call.refusal("not run: no").unknown
     assert call.refusal("not run: no").content.startswith("stopped after functions had run inside")
 
@@ -210,7 +217,7 @@ def test_an_approved_call_waits_again() -> None:
     call.replace_arguments({"amount": 2}, '{"amount": 2}')
     assert call.has_other_arguments
     call.wait(Hold("a guard has changed the arguments since the decision"))
-    assert (call.progress, call.is_approval, call.is_approved) == ("waiting", True, True)
+    assert (call.progress, call.has_approval, call.is_approved) == ("waiting", True, True)
 
 
 def test_a_finished_handoff_is_planned_again_if_a_call_waits() -> None:
@@ -221,7 +228,7 @@ def test_a_finished_handoff_is_planned_again_if_a_call_waits() -> None:
     over.merge()
     asks.wait(Hold("May it look?"))
     calls = TurnCalls([over, asks, pays])
-    assert calls.stays_open()
+    assert calls.must_wait()
     again, same, waits = calls.reopened()
     assert (again.progress, again.has_started, again.is_merged) == ("planned", False, False)
     assert same is asks
@@ -281,9 +288,20 @@ def test_a_call_before_an_answered_call_of_the_same_id_is_closed(last: str) -> N
     second.announce()
     if last == "finished":
         second.finish(FOUND)
-    assert TurnCalls([first, second]).open() == set()
+    assert TurnCalls([first, second]).open_calls() == set()
     other = call_of("search", 2, id_="same")
-    assert TurnCalls([first, second, other]).open() == {other}
+    assert TurnCalls([first, second, other]).open_calls() == {other}
+
+
+def test_a_withdrawn_start_keeps_an_earlier_execution() -> None:
+    """(b) A middleware repeats a call, and the second execution does not start: the first one has run."""
+    call = in_state("started")
+    call.enter()
+    call.announce()
+    call.withdraw()
+    assert (call.progress, call.has_started) == ("started", True)
+    with pytest.raises(RuntimeError, match="wait of a call that is started"):
+        call.wait(Hold("May it?"))
 
 
 # --- open, closed, unknown --------------------------------------------------------------------------------------------
@@ -308,8 +326,8 @@ def test_a_handoff_closes_the_open_calls(
     if handed_off:
         over.finish(ToolOutcome("to Other", Result(value="to Other", agent=OTHER)))
     calls = TurnCalls([call, over])
-    assert (call in calls.open()) == (is_open and not handed_off)
-    assert calls.unknown() == ([UnknownCall("c0", name, "{}", "Desk")] if is_unknown else [])
+    assert (call in calls.open_calls()) == (is_open and not handed_off)
+    assert calls.unknown_calls() == ([UnknownCall("c0", name, "{}", "Desk")] if is_unknown else [])
 
 
 def test_the_turn_does_not_stay_open_after_a_handoff_of_a_function() -> None:
@@ -318,7 +336,7 @@ def test_the_turn_does_not_stay_open_after_a_handoff_of_a_function() -> None:
     asks.wait(Hold("May it look?"))
     over.announce()
     over.finish(ToolOutcome("over", Result(value="over", agent=OTHER)))
-    assert not TurnCalls([asks, over]).stays_open()
+    assert not TurnCalls([asks, over]).must_wait()
 
 
 def test_a_closed_call_inside_which_functions_have_started_is_unknown() -> None:
@@ -326,7 +344,7 @@ def test_a_closed_call_inside_which_functions_have_started_is_unknown() -> None:
     asks, over = call_of("look", 0), call_of(HANDOFF, 1)
     asks.wait(Hold("Inner: pay", data=STARTED_INSIDE))
     over.finish(ToolOutcome("over", Result(value="over", agent=OTHER)))
-    assert [each.id for each in TurnCalls([asks, over]).unknown()] == ["c0"]
+    assert [each.id for each in TurnCalls([asks, over]).unknown_calls()] == ["c0"]
 
 
 # --- a middleware -----------------------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ class BudgetControl:
         has started, so its call is counted.
         """
         for call in calls:
-            must_wait = not call.is_approval and call.tool is not None and standing_hold(call.tool) is not None
+            must_wait = not call.has_approval and call.tool is not None and standing_hold(call.tool) is not None
             if call.outcome is not None or call.hold is not None or must_wait:
                 continue
             if (text := self._refusal(call)) is None:

@@ -48,6 +48,7 @@ class ToolCall:
         "_agent",
         "_arguments",
         "_decided",
+        "_had_started",
         "_has_started",
         "_hold",
         "_index",
@@ -68,7 +69,7 @@ class ToolCall:
         self._tool = tool
         self._arguments: str = call_arguments(message)
         self._decided: Decided | None = None
-        self._has_started = self._is_announced = self._is_late = self._is_merged = False
+        self._has_started = self._had_started = self._is_announced = self._is_late = self._is_merged = False
         self._hold: Hold | None = None
         self._outcome: ToolOutcome | None = None
         self._replaced: Mapping[str, Any] | None = None
@@ -201,7 +202,7 @@ class Call(ToolCall):
 
     @fact_property
     def is_merged(self) -> bool:
-        """Whether the run has applied the handoff and the context changes of the call."""
+        """Whether the run has applied the context changes of the call."""
         return self._is_merged
 
     @fact_property
@@ -239,12 +240,16 @@ class Call(ToolCall):
 
     # --- progress ---
 
+    def enter(self) -> None:
+        """Remember an earlier start: a middleware may repeat a call, and `withdraw` takes back only one execution."""
+        self._had_started = self._has_started
+
     def start(self) -> None:
         """Mark the start of the function, here or in an earlier process. A middleware may start a call again."""
-        if self._is_merged:
-            self._check("start")
+        if self._is_merged or self._hold is not None:
+            self._check("start", "waiting")
         self._has_started, self._is_late = True, False
-        self._hold = self._outcome = None
+        self._outcome = None
 
     def announce(self) -> None:
         """Mark the start as reported."""
@@ -252,9 +257,9 @@ class Call(ToolCall):
         self._is_announced = True
 
     def withdraw(self) -> None:
-        """Take back the execution: the function has not run, or a run inside the call keeps what has started."""
+        """Take back the start of this execution: the function has not run, or a run inside the call keeps what has started."""
         self._check("withdraw")
-        self._has_started, self._outcome = False, None
+        self._has_started, self._outcome, self._is_late = self._had_started, None, False
 
     def wait(self, hold: Hold) -> None:
         """Keep the call open for a decision."""
@@ -310,7 +315,7 @@ class Call(ToolCall):
     # --- the end of the turn ---
 
     def merge(self) -> None:
-        """Mark the handoff and the context changes as applied."""
+        """Mark the context changes as applied."""
         if self._outcome is None or self._is_merged:
             self._check("merge", "planned", "started", "waiting")
         self._is_merged = True
@@ -331,10 +336,10 @@ class Call(ToolCall):
         A handoff to an agent is planned again, because the waiting calls must belong to the active agent. A call that needs a
         decision and was not reached waits too, so that the user can decide on all calls at once.
         """
-        tool, is_denied = self._tool, self._outcome is not None and self._outcome.agent is None
+        tool, has_no_handoff = self._tool, self._outcome is not None and self._outcome.agent is None
         if tool is None:
             return self
-        if tool.is_handoff and not is_denied:
+        if tool.is_handoff and not has_no_handoff:
             return self._planned_again()
         is_new = self.progress == "planned" and self._decided is None
         if is_new and (hold := standing_hold(tool)) and are_valid(tool, self._arguments):
@@ -345,13 +350,13 @@ class Call(ToolCall):
 
     def _planned_again(self) -> Call:
         again = copy.copy(self)
-        again._outcome, again._has_started, again._is_merged = None, False, False
+        again._outcome, again._has_started, again._had_started, again._is_merged = None, False, False, False
         return again
 
     # --- derived facts ---
 
     @property
-    def is_approval(self) -> bool:
+    def has_approval(self) -> bool:
         """Whether the decision of this run is an approval, and not only an `Answer`."""
         return self._decided is not None and self._decided.is_approval
 
@@ -424,7 +429,7 @@ class TurnCalls(list[Call]):
                 target = agent
         return target
 
-    def open(self) -> set[Call]:
+    def open_calls(self) -> set[Call]:
         """Return the calls that get no answer, so that a later run can resume them.
 
         After a handoff in the same turn, no call stays open, because the new agent may not have its function.
@@ -447,27 +452,27 @@ class TurnCalls(list[Call]):
                 resumable.add(call)
         return resumable
 
-    def unknown(self) -> list[UnknownCall]:
+    def unknown_calls(self) -> list[UnknownCall]:
         """Return the calls whose outcome is not known; the calls inside a call come before it.
 
         A call without an outcome is in this list if its function has started. It is also in the list if a function of an inner
         run has started and the call cannot be resumed.
         """
         unknown_calls: list[UnknownCall] = []
-        open_calls: set[Call] | None = None
+        open_ones: set[Call] | None = None
         for call in self:
             if call.unknown_inside:
                 unknown_calls += call.unknown_inside
             if (outcome := call.outcome) is not None:
                 is_unknown = outcome.unknown or outcome.still_running
             elif not (is_unknown := call.has_started) and call.has_started_inside:
-                open_calls = self.open() if open_calls is None else open_calls
-                is_unknown = call not in open_calls
+                open_ones = self.open_calls() if open_ones is None else open_ones
+                is_unknown = call not in open_ones
             if is_unknown:
                 unknown_calls.append(call.as_unknown)
         return unknown_calls
 
-    def stays_open(self) -> bool:
+    def must_wait(self) -> bool:
         """Return whether a waiting call keeps the turn open.
 
         After a handoff by a function, no call keeps it open: the function has run, so the handoff cannot be repeated later.

@@ -118,6 +118,7 @@ class ToolCaller:
     async def __call__(self, call: ToolCall, context: dict[str, Any], started: Started, /) -> ToolOutcome:
         """Execute one call; see `ToolHandler`. Each call needs its own task, because contextvars hold the current call."""
         call = Call.of(call)
+        call.enter()
         enter_function(self._run)
         try:
             return await self._attempt(call, context, started)
@@ -175,7 +176,7 @@ class ToolCaller:
         arguments = valid_arguments(tool, call.arguments)
         if call.decided is not None and call.has_other_arguments:
             raise NeedsApproval(REPLACED)
-        if (tool.approve is not False or tool.is_external) and not call.is_approval:
+        if (tool.approve is not False or tool.is_external) and not call.has_approval:
             await _ask_first(tool, arguments, context, self._resources)
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
         async with _hold_token(tool.limiter):

@@ -336,7 +336,7 @@ class RunState:
             messages, waiting = turn.added_to(messages)
             variables.update(turn.calls.changes())
             agent = turn.calls.handed_to() or agent
-            unknown_calls += turn.calls.unknown()
+            unknown_calls += turn.calls.unknown_calls()
         if self.ending.is_over and not waiting:
             messages += self.history.unsent
         response: Response = Response(

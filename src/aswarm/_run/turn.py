@@ -46,7 +46,7 @@ class Turn:
                 has_hold = True
             else:
                 call.merge()
-        if has_hold and self.calls.stays_open():
+        if has_hold and self.calls.must_wait():
             self.waits, self.calls = True, self.calls.reopened()
             return False
         return True
@@ -73,7 +73,7 @@ class Turn:
     def finish(self) -> list[Message]:
         """Finish the turn. Return its tool messages in call order."""
         calls = self.calls
-        self.unknown_calls += calls.unknown()
+        self.unknown_calls += calls.unknown_calls()
         self._has_started = self._has_started or self.has_started
         self.calls, self._recorded = TurnCalls(), {}
         return _answers_of(calls)
@@ -82,11 +82,11 @@ class Turn:
 
     def as_stopped(self) -> Turn:
         """Return the turn as it is if the run stops now. If a call waits, some other calls are open again too."""
-        return Turn(self.calls.reopened(), self._recorded) if self.calls.stays_open() else self
+        return Turn(self.calls.reopened(), self._recorded) if self.calls.must_wait() else self
 
     def added_to(self, messages: list[Message]) -> tuple[list[Message], list[OpenCall]]:
         """Return the messages of the run with the answers and entries of this turn, and the open calls."""
-        open_set = self.calls.open()
+        open_set = self.calls.open_calls()
         # The run may not have reached a call with a decision. Such a call keeps its old entry.
         open_ones = [
             (call, self._entry_of(call) or self._recorded.get(call.index)) for call in self.calls if call in open_set
@@ -147,7 +147,7 @@ def _answers_of(calls: TurnCalls) -> list[Message]:
             messages.append(_message(call, content) if call.decided else tool_message(call.message, content))
             previous = agent or previous
             continue
-        open_set = calls.open() if open_set is None else open_set
+        open_set = calls.open_calls() if open_set is None else open_set
         if call not in open_set:
             messages.append(_message(call, _text_without_outcome(call)))
     return messages

@@ -76,7 +76,7 @@ class Snippet:
         finally:
             for call in () if waits else self._state.calls:
                 call.close(NOT_AWAITED)
-            self._outer.note_unknown_inside(self._state.calls.unknown())
+            self._outer.note_unknown_inside(self._state.calls.unknown_calls())
 
     # --- rounds ---
 
@@ -118,7 +118,7 @@ class Snippet:
     def _recorded(self, positions: Sequence[int]) -> list[Call]:
         calls = self._made
         if not all(
-            each < len(calls) and calls[each]._outcome and calls[each] in self._by_id.values() for each in positions
+            each < len(calls) and calls[each].outcome and calls[each] in self._by_id.values() for each in positions
         ):
             raise CallLost(OTHER_CALLS)
         return [calls[each] for each in positions]

@@ -145,8 +145,8 @@ FAULTS = (
     fault(
         "a call with approve= is not asked",
         "_run/execution.py",
-        "if (tool.approve is not False or tool.is_external) and not call.is_approval:",
-        "if tool.is_external and not call.is_approval:",
+        "if (tool.approve is not False or tool.is_external) and not call.has_approval:",
+        "if tool.is_external and not call.has_approval:",
         "middlewares",
         "code_mode",
         "agent_tools",
@@ -187,7 +187,7 @@ FAULTS = (
     fault(
         "unknown_calls stays empty",
         "_run/state.py",
-        "unknown_calls += turn.calls.unknown()",
+        "unknown_calls += turn.calls.unknown_calls()",
         "pass",
         "middlewares",
         tests=("tests/run/test_unknown_calls.py::test_a_call_that_was_cut_is_unknown",),

@@ -63,9 +63,7 @@ def nothing_twice(world: World) -> None:
         for kind in (ToolCallStarted, ToolCallFinished):
             twice = [place for place, number in _by_call(run, kind).items() if number > 1]
             assert not twice, f"{run.name}: {kind.__name__} more than once for (turn, index) {twice}"
-    # Code of a resumed call starts again, and so does code after a crash; its calls are checked by their own places.
-    with_calls = {(call.run, call.turn, call.outer) for call in world.calls if call.outer is not None}
-    effects = (call for call in world.calls if not call.repeatable and call.place[:3] not in with_calls)
+    effects = (call for call in world.calls if not call.repeatable)
     started = [place for place, number in Counter(call.place for call in effects).items() if number > 1]
     assert not started, f"functions started more than once: (run, turn, index, index of the code) {started}"
     for run_id, log in world.logs.items():

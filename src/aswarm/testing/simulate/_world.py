@@ -80,7 +80,8 @@ class SimulatedCall:
         id: The id of the call.
         name: The name of the tool.
         arguments: The arguments as JSON text.
-        repeatable: Whether the function may run again after a crash; also true for a handoff to an agent, which runs no function.
+        repeatable: Whether the function may run again after a crash; also true for a handoff to an agent, which runs no function,
+            and for code, whose calls are checked by their own places.
         outer: The position of the outer call, for a call that code makes; otherwise None.
     """
 
@@ -292,7 +293,8 @@ class World:
 
 def _simulated_call(handlers: Handlers, call: ToolCall) -> SimulatedCall:
     turn, now = handlers.run._state.turns, anyio.current_time()  # a middleware of aswarm itself
-    repeatable = call.is_repeatable or (call.tool is not None and call.tool.is_handoff)
+    tool = call.tool
+    repeatable = call.is_repeatable or (tool is not None and (tool.is_handoff or tool._is_replayed))
     outer = None if call.parent is None else call.parent.index
     return SimulatedCall(
         now,
