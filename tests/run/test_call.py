@@ -52,11 +52,11 @@ def in_state(state: str, name: str = "look") -> Call:
     """Return a call in a state of the table."""
     call = call_of(name)
     if state == "started":
-        call.announce()
+        call.start(announced=True)
     elif state == "waiting":
         call.wait(Hold("May it?"))
     elif state in ("finished", "merged"):
-        call.announce()
+        call.start(announced=True)
         call.finish(FOUND)
     if state == "merged":
         call.merge()
@@ -65,7 +65,7 @@ def in_state(state: str, name: str = "look") -> Call:
 
 EVENTS: dict[str, Callable[[Call], object]] = {
     "start": Call.start,
-    "announce": Call.announce,
+    "announce": lambda call: call.start(announced=True),
     "withdraw": Call.withdraw,
     "wait": lambda call: call.wait(Hold("Another question")),
     "finish": lambda call: call.finish(ToolOutcome("other")),
@@ -223,7 +223,7 @@ def test_an_approved_call_waits_again() -> None:
 def test_a_finished_handoff_is_planned_again_if_a_call_waits() -> None:
     """(e) The waiting call belongs to this agent. A call that needs an approval and was not reached waits too."""
     over, asks, pays = call_of(HANDOFF, 0), call_of("look", 1), call_of("pay", 2)
-    over.announce()
+    over.start(announced=True)
     over.finish(ToolOutcome("to Other", Result(value="to Other", agent=OTHER)))
     over.merge()
     asks.wait(Hold("May it look?"))
@@ -285,7 +285,7 @@ def test_a_recorded_result_inside_code_is_merged_already() -> None:
 def test_a_call_before_an_answered_call_of_the_same_id_is_closed(last: str) -> None:
     """(h) A resumed run would give it the answer of the later call."""
     first, second = call_of(id_="same"), call_of(index=1, id_="same")
-    second.announce()
+    second.start(announced=True)
     if last == "finished":
         second.finish(FOUND)
     assert TurnCalls([first, second]).open_calls() == set()
@@ -297,7 +297,7 @@ def test_a_withdrawn_start_keeps_an_earlier_execution() -> None:
     """(b) A middleware repeats a call, and the second execution does not start: the first one has run."""
     call = in_state("started")
     call.enter()
-    call.announce()
+    call.start(announced=True)
     call.withdraw()
     assert (call.progress, call.has_started) == ("started", True)
     with pytest.raises(RuntimeError, match="wait of a call that is started"):
@@ -334,7 +334,7 @@ def test_the_turn_does_not_stay_open_after_a_handoff_of_a_function() -> None:
     """The function has run and cannot run again, so the handoff closes the waiting call."""
     asks, over = call_of("look", 0), call_of("search", 1)
     asks.wait(Hold("May it look?"))
-    over.announce()
+    over.start(announced=True)
     over.finish(ToolOutcome("over", Result(value="over", agent=OTHER)))
     assert not TurnCalls([asks, over]).must_wait()
 

@@ -244,17 +244,16 @@ class Call(ToolCall):
         """Remember an earlier start: a middleware may repeat a call, and `withdraw` takes back only one execution."""
         self._had_started = self._has_started
 
-    def start(self) -> None:
-        """Mark the start of the function, here or in an earlier process. A middleware may start a call again."""
+    def start(self, *, announced: bool = False) -> None:
+        """Mark the start of the function, here or in an earlier process. A middleware may start a call again.
+
+        `announced`: whether `ToolCallStarted` is reported.
+        """
         if self._is_merged or self._hold is not None:
             self._check("start", "waiting")
         self._has_started, self._is_late = True, False
+        self._is_announced = self._is_announced or announced
         self._outcome = None
-
-    def announce(self) -> None:
-        """Mark the start as reported."""
-        self.start()
-        self._is_announced = True
 
     def withdraw(self) -> None:
         """Take back the start of this execution: the function has not run, or a run inside the call keeps what has started."""

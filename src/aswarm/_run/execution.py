@@ -501,7 +501,7 @@ async def _started(call: Call, emit: Emit) -> None:
 
 
 def _announce(call: Call, emit: Emit) -> None:
-    call.announce()
+    call.start(announced=True)
     emit(ToolCallStarted(call.index, call.id, call.name, call.arguments, call.agent))
 
 
