@@ -230,8 +230,8 @@ async def test_a_repeated_call_that_is_cancelled_has_an_unknown_outcome() -> Non
     assert [each.name for each in run.response.unknown_calls] == ["flaky"]
 
 
-async def test_a_repeated_call_whose_second_execution_asks_is_a_mistake() -> None:
-    """The first execution has had its effect, so the call cannot wait and run once more."""
+async def test_a_repeated_call_whose_second_execution_asks_waits() -> None:
+    """The middleware has decided that the function may run again, and the question comes before an effect."""
     times: list[int] = []
 
     @tool(may_wait=True)
@@ -247,10 +247,9 @@ async def test_a_repeated_call_whose_second_execution_asks_is_a_mistake() -> Non
         return await handlers.call_tool(made, context, started) if outcome.error else outcome
 
     swarm = AsyncSwarm(ScriptedModel([call("pay")]).client(), middleware=[middleware(again)])
-    with pytest.raises(ConfigurationError, match="raised Hold after") as caught:
-        await swarm.run(Agent(functions=[pay]), "Go")
-    assert caught.value.response is not None
-    assert [each.name for each in caught.value.response.unknown_calls] == ["pay"]
+    response = await swarm.run(Agent(functions=[pay]), "Go")
+    assert [each.reason for each in response.waiting] == ["May it?"]
+    assert response.unknown_calls == []
 
 
 @pytest.mark.parametrize("kept", [False, True])

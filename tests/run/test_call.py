@@ -302,6 +302,28 @@ def test_a_withdrawn_start_keeps_an_earlier_execution() -> None:
     assert (call.progress, call.has_started) == ("started", True)
     with pytest.raises(RuntimeError, match="wait of a call that is started"):
         call.wait(Hold("May it?"))
+    call.withdraw(asks=True)
+    call.wait(Hold("May it?"))
+    assert call.progress == "waiting"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Call.enter,
+        lambda call: call.replace_arguments({}, "{}"),
+        lambda call: call.take_arguments(call_of()),
+        lambda call: call.note_unknown_inside([]),
+    ],
+    ids=["enter", "replace_arguments", "take_arguments", "note_unknown_inside"],
+)
+def test_a_merged_call_does_not_change(event: Callable[[Call], None]) -> None:
+    """Its context changes are applied; only its handoff may still be refused."""
+    call = in_state("merged")
+    with pytest.raises(RuntimeError, match="merged"):
+        event(call)
+    call.refuse_handoff("no")
+    assert call.outcome == FOUND
 
 
 # --- open, closed, unknown --------------------------------------------------------------------------------------------

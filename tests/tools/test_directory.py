@@ -116,6 +116,7 @@ def test_a_global_agent_is_found() -> None:
         (in_closure, {"Inner"}),
         (with_defaults, {"Default", "Keyword"}),
         (decorated, {"Inner"}),
+        (lambda: functools.cache(in_closure()), {"Inner"}),
         (lambda: Shop().leave, {"Back", "Cellar", "Front"}),
         (lambda: Shop.enter, {"Front"}),
         (Slots, {"Slot"}),
@@ -129,6 +130,7 @@ def test_a_global_agent_is_found() -> None:
         "closure",
         "defaults",
         "decorated",
+        "cached",
         "method",
         "classmethod",
         "slots",
@@ -195,7 +197,7 @@ def test_an_ambiguous_value_is_refused_with_its_places() -> None:
         return other
 
     first = Agent(name="First", functions=[leave])
-    text = rf"more than one agent of this name .*\(a default of .*leave, {__name__}\.sales\).*agents=\[\.\.\.\]"
+    text = rf"more than one agent of this name .*\(a default of .*leave, {__name__}\.sales\).*agents=\[sales\]"
     with pytest.raises(ConfigurationError, match=text):
         AgentDirectory([first]).get("Sales", "the run is with")
     assert AgentDirectory([first, sales]).get("Sales", "the run is with") is sales

@@ -234,14 +234,17 @@ class Call(ToolCall):
     def replace_arguments(self, arguments: Mapping[str, Any], text: str) -> None:
         """Set the arguments as a guard does. The user who decides on the call sees them. `text`: their JSON text.
 
-        A guard checks a call again if a middleware repeats it, so this has no order.
+        A guard checks a call again if a middleware repeats it, so these arguments are never late.
         """
+        self._check("replace_arguments")
         self._arguments, self._replaced = text, arguments
 
     # --- progress ---
 
     def enter(self) -> None:
         """Remember an earlier start: a middleware may repeat a call, and `withdraw` takes back only one execution."""
+        if self._is_merged:
+            self._check("enter")
         self._had_started = self._has_started
 
     def start(self, *, announced: bool = False) -> None:
@@ -255,10 +258,15 @@ class Call(ToolCall):
         self._is_announced = self._is_announced or announced
         self._outcome = None
 
-    def withdraw(self) -> None:
-        """Take back the start of this execution: the function has not run, or a run inside the call keeps what has started."""
+    def withdraw(self, *, asks: bool = False) -> None:
+        """Take back the start of this execution, because the function has not run.
+
+        `asks`: the function has raised `Hold`, so it will run again from its start. This takes back earlier executions too: the
+        middleware that repeats the call has decided that it may run again.
+        """
         self._check("withdraw")
-        self._has_started, self._outcome, self._is_late = self._had_started, None, False
+        self._has_started = self._had_started and not asks
+        self._outcome, self._is_late = None, False
 
     def wait(self, hold: Hold) -> None:
         """Keep the call open for a decision."""
@@ -297,6 +305,7 @@ class Call(ToolCall):
 
     def take_arguments(self, early: Call) -> None:
         """Take over the arguments of a call that has started early, because a middleware may have changed them."""
+        self._check("take_arguments")
         self._arguments, self._replaced = early._arguments, early._replaced
 
     def adopt(self, early: Call) -> None:
@@ -309,6 +318,7 @@ class Call(ToolCall):
 
     def note_unknown_inside(self, calls: Sequence[UnknownCall]) -> None:
         """Set the calls inside this call whose outcome is not known."""
+        self._check("note_unknown_inside")
         self._unknown_inside = calls
 
     # --- the end of the turn ---

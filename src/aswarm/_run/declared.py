@@ -35,7 +35,7 @@ def wait(call: Call, hold: Hold, emit: Callable[[LoopEvent], None], *, may_hold:
     `may_hold`: whether each call of the group may wait.
     """
     if call.has_started or call.outcome:
-        late = f"a middleware raised Hold after the function of {call.name!r} had run"
+        late = f"a middleware or tool_error raised Hold after the function of {call.name!r} had run"
         return ConfigurationError(f"{late}; raise it before the inner call_tool is called")
     # A call that has waited in an earlier run may wait again for its decision, and no middleware is asked.
     if call.hold is None and not may_hold and (fault := _undeclared_in_middleware(call, hold)) is not None:

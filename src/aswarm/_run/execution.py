@@ -151,8 +151,10 @@ class ToolCaller:
         is_concurrent = self._run is not None and self._run.state.concurrent_tools
         if is_concurrent and isinstance(error, Hold):
             error = undeclared_in_function(call, error) or error
-        if isinstance(error, Hold) or not error.has_started:
-            call.withdraw()  # the data of a Hold records whether an inner run has called functions
+        if isinstance(error, Hold):
+            call.withdraw(asks=True)  # its data records whether an inner run has called functions
+        elif not error.has_started:
+            call.withdraw()
         return error.error if isinstance(error, FailedInside) else error
 
     def hand_off(self, call: Call, emit: Emit) -> bool:

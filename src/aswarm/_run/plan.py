@@ -69,7 +69,7 @@ def _may_pass(call: Call, waiting: Iterable[Tool[..., Any]], *, may_wait: bool) 
     variables that the other call uses.
     """
     tool = call.tool
-    # A handoff to an agent closes no waiting calls: it runs again after their decisions, see `reopened` in `turn`.
+    # A handoff to an agent closes no waiting calls: it runs again after their decisions, see `reopened` in `call`.
     if tool is None or call.outcome is not None or tool.is_handoff:
         return True
     if may_hand_off(tool) or (may_wait and any(map(may_hand_off, waiting))):

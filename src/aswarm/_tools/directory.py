@@ -106,9 +106,10 @@ class AgentDirectory:
         elif found:
             places = ", ".join(each.place for each in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
             others = "more than one agent" if len(found) > 1 else "another agent"
+            variables = [each.place.rpartition(".")[2] for each in found if each.place.replace(".", "_").isidentifier()]
             why = (
                 f"{others} of this name can be found from {start!r} ({places}). Give each agent its own name, or list the right "
-                "one: agents=[...]"
+                f"one: agents=[{variables[0] if variables else '...'}]"
             )
         else:
             why = (
@@ -249,6 +250,8 @@ def _values_of(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
             pass
         case _:
             yield from _attributes(function)
+            if (wrapped := _own_attributes(function).get("__wrapped__")) is not None:  # as of `functools.cache`
+                yield from _values_of(wrapped, seen)
             call = inspect.getattr_static(cast("Any", type(function)), "__call__", None)
             if isinstance(call, types.FunctionType):
                 yield from _values_of(call, seen)
