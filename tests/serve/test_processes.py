@@ -41,7 +41,7 @@ class Reader(threading.Thread):
             with self._process.browser.stream("GET", f"/runs/{self._run_id}/events") as stream:
                 for piece in stream.iter_text():
                     self.text += piece
-                    if '"ToolCallStarted"' in self.text:
+                    if '"ToolProgress"' in self.text:  # the function runs, so the start of its call is committed
                         self.began.set()
             self.is_whole = True
         except httpx.RemoteProtocolError:
@@ -88,7 +88,7 @@ def test_a_service_that_drains_is_not_healthy(tmp_path: Path) -> None:
     """An open connection does not get 200 from /health while the service drains."""
     with service_process(tmp_path / "chats.sqlite", drain=3) as it:
         run = it.say("slow 60")
-        it.wait_for(run, "ToolCallStarted")
+        it.wait_for(run, "ToolProgress")
         it.process.send_signal(signal.SIGTERM)
         answers = []
         for _ in range(20):
@@ -125,7 +125,7 @@ def test_processes_share_the_runs_of_a_file(tmp_path: Path) -> None:
     store = tmp_path / "chats.sqlite"
     with service_process(store) as first, service_process(store) as second:
         run = first.say("slow 60")
-        second.wait_for(run, "ToolCallStarted")
+        second.wait_for(run, "ToolProgress")
         refused = second.browser.post("/conversations/c/runs", json={"text": "Hello?"})
         assert (refused.status_code, refused.json()["error"]["run"]) == (409, run)
         reader = Reader(second, run)
@@ -145,7 +145,7 @@ def test_a_process_closes_the_runs_of_a_killed_process(tmp_path: Path) -> None:
     store = tmp_path / "chats.sqlite"
     with service_process(store) as first, service_process(store) as second:
         run = first.say("slow 60")
-        first.wait_for(run, "ToolCallStarted")
+        first.wait_for(run, "ToolProgress")
         first.kill()
         assert second.ended(second.say("Still there?"))["status"] == "finished"
         assert second.browser.get(f"/runs/{run}").json()["reason"] == "process_died"

@@ -20,13 +20,14 @@ from typing import Any
 import anyio
 import httpx
 
-from aswarm import Agent, AsyncSwarm
+from aswarm import Agent, AsyncSwarm, progress
 from aswarm.serve import bearer, create_app
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
 
 async def slow(seconds: float) -> str:
-    """Take a while."""
+    """Report that the function runs, and take a while."""
+    progress("running")
     await anyio.sleep(seconds)
     return "done"
 
