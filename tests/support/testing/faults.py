@@ -350,7 +350,7 @@ FAULTS = (
         'return {**changed, **({"unknown_inside": unknown} if unknown else {})}',
         "return {**changed}",
         tests=(
-            "tests/code/test_unknown.py::test_code_that_waits_lists_its_unknown_calls_after_the_death_of_its_process",
+            "tests/record/test_code.py::test_code_that_waits_lists_its_unknown_calls_after_the_death_of_its_process",
         ),
     ),
     # --- code ---
