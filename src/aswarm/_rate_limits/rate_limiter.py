@@ -111,18 +111,16 @@ class WaitQueue:
 class RateLimiter:
     """The rate limiter, shared by all runs of a swarm. `has_limits`: whether the user has set limits.
 
-    `minute`: the length of a minute in seconds; tests use a shorter one. `jitter`: returns a random number from 0 to 1.
+    `jitter`: returns a random number from 0 to 1.
     """
 
-    def __init__(
-        self, limits: RateLimits | None, *, minute: float = MINUTE, jitter: Callable[[], float] = random.random
-    ) -> None:
+    def __init__(self, limits: RateLimits | None, *, jitter: Callable[[], float] = random.random) -> None:
         if limits is not None and not isinstance(limits, RateLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"rate_limits must be RateLimits(...), not {type(limits).__name__}")
         self.has_limits = limits is not None
         most_tokens = None if limits is None else limits.tokens_per_minute
         self._counts_tokens = most_tokens is not None
-        self._policy = RatePolicy(limits or RateLimits(), minute, jitter)
+        self._policy = RatePolicy(limits or RateLimits(), MINUTE, jitter)
         self._jitter = jitter
         self._estimate = TokenEstimate(most_tokens or math.inf)
         self._numbers = itertools.count()
