@@ -111,6 +111,15 @@ def middleware(call_tool: Callable[[Handlers, ToolCall, dict[str, Any], Started]
     return lambda handlers: replace(handlers, may_hold=True, call_tool=partial(call_tool, handlers))
 
 
+async def again(handlers: Handlers, made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+    """Repeat a call that has failed, or that a guard has ended."""
+    try:
+        outcome = await handlers.call_tool(made, context, started)
+    except (Blocked, ValueError):
+        return await handlers.call_tool(made, context, started)
+    return await handlers.call_tool(made, context, started) if outcome.error else outcome
+
+
 async def test_arguments_cannot_be_set_after_the_start() -> None:
     """The error names the remedy, and the history has the result of the call."""
 
@@ -138,10 +147,6 @@ async def test_a_repeated_call_passes_the_same_middleware_and_guards_again() -> 
             raise ValueError("no")
         return city
 
-    async def again(handlers: Handlers, made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        outcome = await handlers.call_tool(made, context, started)
-        return await handlers.call_tool(made, context, started) if outcome.error else outcome
-
     async def setting(handlers: Handlers, made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         made.arguments = '{"city": "Oslo"}'
         return await handlers.call_tool(made, context, started)
@@ -162,12 +167,6 @@ async def test_a_call_that_a_guard_has_ended_may_be_repeated_and_wait() -> None:
     async def pay() -> str:
         """Pay."""
         return "paid"
-
-    async def again(handlers: Handlers, made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        try:
-            return await handlers.call_tool(made, context, started)
-        except Blocked:
-            return await handlers.call_tool(made, context, started)
 
     def once(checked: CheckedCall) -> Halt | None:
         judged.append(checked.name)
@@ -211,12 +210,6 @@ async def test_a_repeated_call_that_is_cancelled_has_an_unknown_outcome() -> Non
         await anyio.sleep_forever()
         return "never"
 
-    async def again(handlers: Handlers, made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        try:
-            return await handlers.call_tool(made, context, started)
-        except ValueError:
-            return await handlers.call_tool(made, context, started)
-
     def raising(failure: ToolFailure) -> str:
         raise failure.error
 
@@ -241,10 +234,6 @@ async def test_a_repeated_call_whose_second_execution_asks_waits() -> None:
         if len(times) == 1:
             raise ValueError("no")
         raise Hold("May it?")
-
-    async def again(handlers: Handlers, made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        outcome = await handlers.call_tool(made, context, started)
-        return await handlers.call_tool(made, context, started) if outcome.error else outcome
 
     swarm = AsyncSwarm(ScriptedModel([call("pay")]).client(), middleware=[middleware(again)])
     response = await swarm.run(Agent(functions=[pay]), "Go")
