@@ -229,11 +229,13 @@ def one_round(folder: Path, luck: random.Random, most: int) -> int:
 
 
 def main(rounds: int, seed: int, most: int = 25) -> None:
-    """Run the rounds, and print a line with the counts of all rounds."""
+    """Run the rounds, and print a line with the counts of all rounds. A round without a kill does not count."""
     luck, seen, kills = random.Random(seed), Counter[str](), 0
-    for _ in range(rounds):
+    left = rounds
+    while left:
         folder = Path(tempfile.mkdtemp(prefix="aswarm-kills-"))
-        kills += one_round(folder, luck, most)
+        # A fast machine can finish a short round before the first signal.
+        left, kills = left - bool(times := one_round(folder, luck, most)), kills + times
         # A process may be killed after its last line and before its end; the next one then adds its own line.
         seen.update(json.loads((folder / "told").read_text().splitlines()[-1]))
         for path in folder.iterdir():
