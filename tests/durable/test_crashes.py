@@ -47,31 +47,6 @@ STOPPED = ended(SLEEP, [], last="RunStopped")
 
 
 @pytest.mark.parametrize(
-    ("runs", "lines"),
-    [
-        ([ended()], notes(*KEYS)),
-        ([ended(told=[UNKNOWN, *TOLD[1:]])], notes(*KEYS)),
-        ([ended(told=[UNKNOWN, *TOLD[1:]])], notes(*KEYS[1:])),
-        (paid(PAY, f"paid {PAY}"), notes(f"{PAY}:pay")),
-        (paid(PAY, UNKNOWN), notes(f"{PAY}:pay")),
-        (paid(DENIED_PAY, DENIED), []),
-        ([STOPPED], [*notes(f"{SLEEP}:sleep"), f"cancelled {SLEEP}"]),
-        ([ended(SLEEP, ["slept"])], [*notes(f"{SLEEP}:sleep"), f"cancelled {SLEEP}"]),
-        ([FAILED], [f"crash {CRASH}:crash 1"] * 2),
-    ],
-)
-def test_the_checker_accepts_right_runs(runs: list[Ended], lines: list[str]) -> None:
-    """All calls may be done, or have an unknown outcome; a run may end in each way."""
-    assert faults(runs, lines) == []
-
-
-def test_the_checker_counts() -> None:
-    """The programs print these counts."""
-    found = Checked([ended(told=[UNKNOWN, *TOLD[1:]]), STOPPED], [*notes(*KEYS), f"cancelled {SLEEP}"])
-    assert +found.counts == {"ended": 2, "unknown": 1, "stopped": 1, "cancelled": 1}
-
-
-@pytest.mark.parametrize(
     ("runs", "lines", "text"),
     [
         ([UNFINISHED], notes(*KEYS), "has not ended"),

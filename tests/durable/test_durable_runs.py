@@ -20,111 +20,11 @@ pytest.importorskip("dbos", reason="durable runs need dbos")
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.batch import Item
 from aswarm.durable import DurableRuns
-from aswarm.runs import AnswersRefused, Limits, NewRun, Run, RunActive, RunRecord
+from aswarm.runs import Limits, NewRun, RunRecord
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.durable.durables import Shop, die, durable
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest.mark.heavy
-async def test_a_run_has_a_result(tmp_path: Path, shop: Shop) -> None:
-    """The response is the same as without durability: messages, agent, context variables, usage, stop."""
-    script = [[call("count", number=1), call("count", number=2)], call("transfer_to_clerk"), "All is well."]
-    async with durable(tmp_path, script, shop) as runs:
-        run = await runs.start("Boss", "Hi!", {"user": "ann"}, run_id="ticket-17")
-        response = await run.result()
-    plain = await _plain(script)
-    assert response.messages == plain.messages
-    assert response.agent.name == "Clerk"
-    assert response.context_variables == plain.context_variables == {"user": "ann", "counted": [1, 2]}
-    assert (response.stop, response.run_id, response.text) == ("answer", "ticket-17", "All is well.")
-    assert response.usage == plain.usage
-
-
-async def _plain(script: Any) -> Any:
-    shop = Shop()
-    async with AsyncSwarm(ScriptedModel(script, cut=4).client()) as swarm:
-        return await swarm.run(shop.agents()[0], "Hi!", {"user": "ann"})
-
-
-@pytest.mark.heavy
-async def test_a_run_waits_for_an_answer(tmp_path: Path, shop: Shop) -> None:
-    """The answer continues it, in another process, and the same answer again does nothing."""
-    async with durable(tmp_path, [[call("pay", call_id="p", amount=5)]], shop) as runs:
-        asked = await runs.start("Boss", "Pay!", run_id="a")
-        response = await asked.result()
-        assert (response.stop, [each.id for each in response.waiting]) == ("waiting", ["p"])
-    async with durable(tmp_path, ["Paid."], shop) as runs:
-        found = await runs.get_run("a")
-        answered = await found.answer({"p": True})
-        assert (await answered.result()).text == "Paid."
-        assert (await found.answer({"p": True})).id == answered.id
-    assert shop.keys["pay"] == [f"{answered.id}:0:0"]
-
-
-async def test_another_answer_is_refused(tmp_path: Path, shop: Shop) -> None:
-    """It is refused during and after the run that continues. An answer to a run that is active itself is refused as active."""
-    async with durable(tmp_path, [call("pay", call_id="p", amount=5), call("slow"), "Paid."], shop) as runs:
-        asked = await runs.start("Boss", "Pay!", run_id="a")
-        await asked.wait()
-        answered = await asked.answer({"p": True})
-        await shop.began.wait()
-        assert (await asked.answer({"p": True})).id == answered.id
-        with pytest.raises(AnswersRefused, match=answered.id) as refused:
-            await asked.answer({"p": False})
-        assert (refused.value.code, refused.value.status_code) == ("call_not_open", 409)
-        with pytest.raises(RunActive):
-            await answered.answer({"p": True})
-        shop.go.set()
-        await answered.wait()
-        with pytest.raises(AnswersRefused):
-            await asked.answer({"p": False})
-    assert len(shop.keys["pay"]) == 1
-
-
-@pytest.mark.heavy
-async def test_the_repr_of_a_run_has_its_status(tmp_path: Path, shop: Shop) -> None:
-    """Its repr has the id and the status, and whether it waits in the queue; so has the record for clients."""
-    async with durable(tmp_path, ["Hello."], shop, concurrency=0) as client:
-        run = await client.start("Boss", "Hi!", run_id="ticket-17")
-        assert repr(run) == "<DurableRun 'ticket-17': running (queued)>"
-        assert repr(await client.get_run("ticket-17")) == repr(run)
-        assert run.record.status == "running"
-        assert run.record.to_dict()["is_queued"] is True
-        async with durable(tmp_path, ["Hello."], shop):
-            record = await run.wait()
-        assert repr(run) == "<DurableRun 'ticket-17': finished>"
-        assert "is_queued" not in record.to_dict()
-
-
-@pytest.mark.heavy
-async def test_calls_of_several_runs_may_have_one_id(tmp_path: Path, shop: Shop) -> None:
-    """As models of some servers number them: an answer is for the call of its run, and a late one is refused."""
-    script = [call("pay", call_id="call_1", amount=1), call("pay", call_id="call_1", amount=2), "Paid."]
-    async with durable(tmp_path, script, shop) as runs:
-        first = await runs.start("Boss", "Pay!", run_id="a")
-        await first.wait()
-        second = await first.answer({"call_1": True})
-        assert (await second.result()).stop == "waiting"
-        assert (await first.answer({"call_1": True})).id == second.id
-        with pytest.raises(AnswersRefused, match="does not wait for an answer"):
-            await first.answer({"call_1": False})
-        third = await second.answer({"call_1": True})
-        assert (await third.result()).text == "Paid."
-        with pytest.raises(AnswersRefused):
-            await first.answer({"call_1": True})
-    assert shop.keys["pay"] == [f"{second.id}:0:0", f"{third.id}:0:0"]
-
-
-@pytest.mark.heavy
-async def test_an_agent_may_stand_for_its_name(tmp_path: Path, shop: Shop) -> None:
-    """`start` uses the name of the agent. The runs must have an agent with this name."""
-    async with durable(tmp_path, ["Hello."], shop) as runs:
-        run = await runs.start(shop.agents()[0], "Hi!")
-        assert (await run.result()).text == "Hello."
-        with pytest.raises(ConfigurationError, match=r"do not have the agent 'Other'; add it to agents="):
-            await runs.start(Agent(name="Other"), "Hi!")
 
 
 @pytest.mark.parametrize(
@@ -212,18 +112,6 @@ async def test_a_limit_of_starts_must_let_runs_start(starts: tuple[float, float]
         DurableRuns(swarm, agents=shop.agents(), store="sqlite:///runs.db", version="1", starts_per=starts)
 
 
-@pytest.mark.heavy
-async def test_a_process_claims_only_the_runs_that_it_can_execute(tmp_path: Path, shop: Shop) -> None:
-    """The others stay in the queue, where another process finds them."""
-    async with durable(tmp_path, [call("slow"), "1", "2"], shop, concurrency=1) as runs:
-        first, second = [await runs.start("Boss", "Hi!", run_id=run_id) for run_id in ("1", "2")]
-        await shop.began.wait()
-        async with durable(tmp_path, [], shop, concurrency=0) as other:
-            assert [record.id for record in await other.records(status="queued")] == ["2"]
-        shop.go.set()
-        assert {(await run.result()).text for run in (first, second)} == {"1", "2"}
-
-
 async def test_a_run_keeps_its_version_when_it_is_taken_over(tmp_path: Path, shop: Shop) -> None:
     """A process of another version returns the run of the dead one to the queue, and leaves it there."""
     async with durable(tmp_path, [call("look")], shop) as runs:
@@ -238,29 +126,6 @@ async def test_a_run_keeps_its_version_when_it_is_taken_over(tmp_path: Path, sho
         assert (await runs.find_run("r")).record.is_running
     async with durable(tmp_path, ScriptedModel(lambda request: "Seen."), shop) as runs:
         assert (await (await runs.get_run("r")).result()).text == "Seen."
-
-
-@pytest.mark.heavy
-async def test_settings_and_notes_outlive_the_process(tmp_path: Path, shop: Shop) -> None:
-    """The process that takes a run over sends them with its requests, and so does the run that answers a question."""
-    note, bodies = {"role": "user", "content": "The page shows order 7."}, list[Any]()
-
-    def said(request: Any) -> Any:
-        bodies.append(request.body)
-        return call("pay", call_id="p", amount=5) if len(bodies) == 1 else "Paid."
-
-    async with durable(tmp_path, [call("look")], shop) as runs:
-        new = NewRun("ann", "c", "Pay!", run_id="r", settings={"temperature": 0.1}, notes=[note])
-        await runs.start(new)
-        await shop.began.wait()
-        die(runs)
-    shop.go.set()
-    async with durable(tmp_path, ScriptedModel(said), shop) as runs:
-        asked = await runs.get_run("r", user="ann")
-        assert (await asked.result()).stop == "waiting"
-        assert (await (await asked.answer({"p": True})).result()).text == "Paid."
-    assert [body["temperature"] for body in bodies] == [0.1, 0.1]
-    assert all(note in body["messages"] for body in bodies)
 
 
 async def test_a_batch_is_a_map(tmp_path: Path, shop: Shop) -> None:
@@ -383,15 +248,6 @@ async def test_a_run_that_waits_is_not_purged(tmp_path: Path, shop: Shop) -> Non
         assert await runs.store.load("-/a") is None
 
 
-@pytest.mark.heavy
-async def test_context_variables_must_be_json(tmp_path: Path, shop: Shop) -> None:
-    """Other values are refused before a run starts, and leave nothing."""
-    async with durable(tmp_path, [], shop) as runs:
-        with pytest.raises(ConfigurationError, match="context"):
-            await runs.start("Boss", "Hi!", {"client": object()})
-        assert await runs.records() == []
-
-
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
@@ -457,16 +313,6 @@ async def test_a_run_waits_for_a_process_with_its_agent(tmp_path: Path, shop: Sh
             await (await runs.find_run("2")).result()
 
 
-@pytest.mark.heavy
-async def test_a_reader_that_came_before_the_execution_reads_the_run_live(tmp_path: Path, shop: Shop) -> None:
-    """It starts to read while the run is in the queue, and gets the entries before the end of the run."""
-    async with durable(tmp_path, [call("slow"), "Done."], shop) as runs:
-        run = await runs.start("Boss", "Hi!")
-        async for entry in run.entries():
-            if entry.type == "ToolCallStarted":
-                shop.go.set()
-
-
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Limits)])
 async def test_each_limit_is_set_alone(name: str, tmp_path: Path) -> None:
     """The other limits are None."""
@@ -474,18 +320,3 @@ async def test_each_limit_is_set_alone(name: str, tmp_path: Path) -> None:
     swarm, url = AsyncSwarm(ScriptedModel([]).client()), f"sqlite:///{tmp_path}/runs"
     runs = DurableRuns(swarm, agents=Agent(), store=url, version="1", limits=Limits(**alone))
     assert {key: value for key, value in dataclasses.asdict(runs.limits).items() if value is not None} == alone
-
-
-async def test_durable_runs_with_one_limit_have_no_other_limit(tmp_path: Path, shop: Shop) -> None:
-    """Many runs of one user execute at once, with many completions each. Their logs stay."""
-
-    def script(request: Any) -> Any:
-        results = sum(message["role"] == "tool" for message in request.messages)
-        return call("count", number=results) if results < 51 else "Done."
-
-    async with durable(tmp_path, ScriptedModel(script), shop, limits=Limits(run_seconds=600)) as runs:
-        started = [await runs.start(NewRun("ann", f"c{number}", "Hi")) for number in range(6)]
-        for record in started:
-            assert (await Run(runs, record).result()).stop == "answer"
-        await runs._forget_old()
-        assert len(await runs.list(user="ann")) == 6

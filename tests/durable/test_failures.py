@@ -20,10 +20,9 @@ pytest.importorskip("dbos", reason="durable runs need dbos")
 
 from dbos import DBOS
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, RateLimits, RunError, StoreError, agent_tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, RateLimits, RunError, StoreError
 from aswarm.cli.commands.runs import _work
 from aswarm.durable import DurableRuns
-from aswarm.guards import Block, guard_input
 from aswarm.runs import Limits, NewRun, Run, RunNotFound
 from aswarm.testing import ScriptedModel, call
 from tests.support.conversations.stores import change, user
@@ -185,17 +184,6 @@ async def test_a_replay_that_fails_does_not_keep_a_run_from_being_stopped(
 
 
 @pytest.mark.heavy
-async def test_the_time_in_the_queue_is_free(tmp_path: Path, shop: Shop) -> None:
-    """The seconds of a run count from the moment when a process executes it, and by a clock that does not step."""
-    async with durable(tmp_path, [], shop, concurrency=0) as client:
-        await client.start("Boss", "Hi!", run_id="r")
-        with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
-            file.execute("UPDATE aswarm_run SET started = 1")
-    async with durable(tmp_path, ["Hello."], shop) as runs:
-        assert (await (await runs.get_run("r")).result()).text == "Hello."
-
-
-@pytest.mark.heavy
 async def test_old_runs_are_deleted_by_limits(tmp_path: Path, shop: Shop) -> None:
     """The runs of users of a service need no call of `purge`. Runs of a program and waiting runs stay."""
     script = ["Hello.", call("pay", amount=1), "Hello."]
@@ -238,39 +226,6 @@ async def test_an_answer_is_made_again(tmp_path: Path, shop: Shop) -> None:
     assert again.fields["response"]["text"] == "Two."
     assert stored is not None
     assert [message["content"] for message in stored.messages] == ["Hi!", "Two."]
-
-
-@pytest.mark.heavy
-async def test_a_message_that_a_guard_refuses_is_not_kept(tmp_path: Path, shop: Shop) -> None:
-    """As in a conversation without durability."""
-
-    def check(checked: Any) -> Any:
-        return Block("no") if checked.text == "bad" else None
-
-    await empty_file(tmp_path / "runs.db")
-    async with (
-        AsyncSwarm(ScriptedModel(["Hello."]).client(), middleware=[guard_input(check)]) as swarm,
-        DurableRuns(swarm, agents=shop.agents(), store=f"sqlite:///{tmp_path / 'runs.db'}", version="1") as runs,
-    ):
-        await (await runs.start("Boss", "Hi!", user="ann", conversation="c")).wait()
-        with pytest.raises(RunError):
-            await (await runs.start("Boss", "bad", user="ann", conversation="c")).result()
-        stored = await runs.store.load("ann/c")
-    assert stored is not None
-    assert [message["content"] for message in stored.messages] == ["Hi!", "Hello."]
-
-
-@pytest.mark.heavy
-async def test_an_agent_inside_a_call_is_a_part_of_it(tmp_path: Path, shop: Shop) -> None:
-    """Its completions are not recorded as such."""
-    helper = Agent(name="Helper")
-    boss = Agent(name="Boss", functions=[agent_tool(helper)])
-    script = [call("helper", request="Help!"), "I help.", "Done."]
-    async with durable(tmp_path, script, shop, agents=boss) as runs:
-        run = await runs.start("Boss", "Hi!", run_id="r")
-        assert (await run.result()).text == "Done."
-        types = [entry.type async for entry in run.entries()]
-    assert (types.count("CompletionFinished"), types.count("ToolCallFinished")) == (2, 1)
 
 
 @pytest.mark.heavy
@@ -367,28 +322,6 @@ async def test_a_run_without_a_conversation_survives(tmp_path: Path, shop: Shop)
         assert (await (await runs.get_run("r", user="ann")).result()).text == "Seen."
 
 
-@pytest.mark.heavy
-async def test_draining_unopened_runs_does_nothing(shop: Shop) -> None:
-    """A service may end before it has started."""
-    runs = DurableRuns(
-        AsyncSwarm(ScriptedModel([]).client()), agents=shop.agents(), store="sqlite:///runs.db", version="1"
-    )
-    await runs.drain(0)
-
-
-@pytest.mark.heavy
-async def test_the_last_run_of_a_conversation_does_not_depend_on_clocks(tmp_path: Path, shop: Shop) -> None:
-    """If the clock of the process that answers is an hour behind, the same answers again give the same run."""
-    async with durable(tmp_path, [call("pay", call_id="p", amount=1), "Paid."], shop) as runs:
-        run = await runs.start("Boss", "Pay!", run_id="r")
-        await run.wait()
-        with closing(sqlite3.connect(runs.store.path)) as file, file:
-            file.execute("UPDATE aswarm_run SET started = started + 3600000, ended = ended + 3600000")
-        first = await run.answer({"p": True})
-        assert (await first.result()).text == "Paid."
-        assert (await run.answer({"p": True})).id == first.id
-
-
 @pytest.mark.parametrize("death", [False, True], ids=["cancelled", "dead too often"])
 async def test_a_run_that_no_process_executes_ends_with_what_it_has_recorded(
     tmp_path: Path, shop: Shop, *, death: bool
@@ -411,21 +344,6 @@ async def test_a_run_that_no_process_executes_ends_with_what_it_has_recorded(
         assert [each.id for each in stored.unknown_calls] == ["s"]
         assert (await (await client.get_run("r")).answer({"p": True})).id == answered.id
     assert shop.keys["pay"] == [f"{answered.id}:0:0"]
-
-
-@pytest.mark.heavy
-async def test_a_run_that_is_cancelled_in_its_replay_ends_with_what_it_has_recorded(tmp_path: Path, shop: Shop) -> None:
-    """The request is there before another process starts; it replays the record all the same, and runs nothing."""
-    script = [[call("count", call_id="c", number=1), call("look", call_id="l"), call("count", call_id="d", number=2)]]
-    await interrupted(tmp_path, script, shop)
-    with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
-        file.execute("UPDATE aswarm_run SET cancel = 'enough'")
-    async with durable(tmp_path, [], shop) as runs:
-        response = await (await runs.get_run("r")).result()
-    answers = [message["content"] for message in response.messages if message["role"] == "tool"]
-    assert answers == ["counted 1", "cancelled; its outcome is unknown", "not run: interrupted"]
-    assert response.stop == "cancelled"
-    assert shop.keys["look"] == ["r:1:1"]
 
 
 @pytest.mark.heavy
@@ -462,3 +380,31 @@ async def test_a_sqlite_that_is_too_old_for_the_file_is_named(
     with pytest.raises(ConfigurationError, match=r"runs\.db need SQLite 3\.42"):
         async with durable(tmp_path, [], shop):
             pass
+
+
+@pytest.mark.heavy
+async def test_the_last_run_of_a_conversation_does_not_depend_on_clocks(tmp_path: Path, shop: Shop) -> None:
+    """If the clock of the process that answers is an hour behind, the same answers again give the same run."""
+    async with durable(tmp_path, [call("pay", call_id="p", amount=1), "Paid."], shop) as runs:
+        run = await runs.start("Boss", "Pay!", run_id="r")
+        await run.wait()
+        with closing(sqlite3.connect(runs.store.path)) as file, file:
+            file.execute("UPDATE aswarm_run SET started = started + 3600000, ended = ended + 3600000")
+        first = await run.answer({"p": True})
+        assert (await first.result()).text == "Paid."
+        assert (await run.answer({"p": True})).id == first.id
+
+
+@pytest.mark.heavy
+async def test_a_run_that_is_cancelled_in_its_replay_ends_with_what_it_has_recorded(tmp_path: Path, shop: Shop) -> None:
+    """The request is there before another process starts; it replays the record all the same, and runs nothing."""
+    script = [[call("count", call_id="c", number=1), call("look", call_id="l"), call("count", call_id="d", number=2)]]
+    await interrupted(tmp_path, script, shop)
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
+        file.execute("UPDATE aswarm_run SET cancel = 'enough'")
+    async with durable(tmp_path, [], shop) as runs:
+        response = await (await runs.get_run("r")).result()
+    answers = [message["content"] for message in response.messages if message["role"] == "tool"]
+    assert answers == ["counted 1", "cancelled; its outcome is unknown", "not run: interrupted"]
+    assert response.stop == "cancelled"
+    assert shop.keys["look"] == ["r:1:1"]
