@@ -80,13 +80,6 @@ async def test_a_conversation_that_was_never_written_is_empty() -> None:
     assert (await chat.load()).context_variables == {"n": 1}
 
 
-async def test_messages_may_be_a_list() -> None:
-    """A run may get a list of new messages."""
-    chat = chat_of("Yes.")
-    await chat.run([{"role": "system", "content": "Be short."}, user("Well?")])
-    assert [each["role"] for each in (await chat.load()).messages] == ["system", "user", "assistant"]
-
-
 async def test_a_handoff_is_kept() -> None:
     """The next run starts with the new agent, which is found by its name without a list."""
     sales = Agent(name="Sales")
@@ -494,19 +487,6 @@ async def test_a_stream_gives_the_events_of_the_run() -> None:
     assert stored.messages == [user("Where?"), *run.response.messages]
     assert stored.stop == "answer"
     assert (await chat.load()) == stored
-
-
-async def test_a_stream_that_is_left_early() -> None:
-    """The messages so far are in the store."""
-    chat = chat_of([call("order", call_id="c1", number=7)], "It is on its way.", "Next.")
-    async with chat.stream("Where?") as run:
-        async for event in run:
-            if type(event).__name__ == "ToolCallFinished":
-                break
-    stored = await chat.load()
-    assert stored.messages == [user("Where?"), *run.response.messages]
-    assert (stored.stop, stored.messages[-1]["content"]) == ("cancelled", "order 7 is on its way")
-    assert (await chat.run("And?")).text == "It is on its way."
 
 
 async def test_a_message_to_a_running_run() -> None:

@@ -42,12 +42,6 @@ async def pay() -> str:
     return "paid"
 
 
-async def forever() -> str:
-    """Never return."""
-    await anyio.sleep_forever()
-    return "never"
-
-
 async def answers(store: Store) -> list[str | None]:
     """Return the answers of all calls in the store, in order; None for an open call."""
     stored = await store.load("a")
@@ -69,35 +63,6 @@ async def test_the_message_is_written_before_the_model_is_asked(store: Store) ->
 
     await Conversation(store, "a", AsyncSwarm(Source()), agent=Agent()).run("Hi")
     assert (seen[0].messages, seen[0].stop, seen[0].agent) == ([user("Hi")], None, "Agent")
-
-
-async def test_a_call_is_written_before_its_function_runs(store: Store) -> None:
-    """Its outcome is unknown until the function ends; then the store has its result."""
-    seen: list[Any] = []
-
-    async def look(number: int) -> str:
-        """Look."""
-        seen.append(await answers(store))
-        return f"result {number}"
-
-    together = [call("look", number=1), call("look", number=2)]
-    chat = chat_of(store, Agent(functions=[look]), together, call("look", number=3), "Done.")
-    await chat.run("Look")
-    assert seen[-1] == ["result 1", "result 2", UNKNOWN]
-    assert all(each and UNKNOWN in each for each in seen)
-
-
-async def test_a_call_that_has_not_started_is_open(store: Store) -> None:
-    """After the death of the process, it can be resumed."""
-    seen: list[Any] = []
-
-    async def alone(context_variables: Json) -> str:
-        """Run alone."""
-        seen.append(await answers(store))
-        return "ok"
-
-    await chat_of(store, Agent(functions=[alone]), [call("alone"), call("alone")], "Done.").run("Go")
-    assert seen == [[UNKNOWN, None], ["ok", UNKNOWN]]
 
 
 async def test_a_result_and_a_question_are_written_while_a_call_beside_them_runs(store: Store) -> None:
@@ -141,51 +106,6 @@ async def test_a_handoff_is_written_before_the_next_completion(store: Store) -> 
     agent, script = Agent(functions=[Agent(name="Sales")]), [call("transfer_to_sales"), "Hi."]
     await chat_of(store, agent, *script, middleware=[around_completions(watch)]).run("Go")
     assert [(each.agent, len(each.messages)) for each in states] == [("Agent", 1), ("Sales", 3)]
-
-
-async def test_a_repeatable_call_that_was_cut(store: Store) -> None:
-    """It is open and unknown; after a new message, its outcome is unknown."""
-    scope, started = anyio.CancelScope(), list[str]()
-
-    async def start(name: str) -> str:
-        started.append(name)
-        if len(started) == 2:
-            scope.cancel()
-        return await forever()
-
-    @tool(repeatable=True)
-    async def search() -> str:
-        """Search."""
-        return await start("search")
-
-    @tool
-    async def pay() -> str:
-        """Pay."""
-        return await start("pay")
-
-    chat = chat_of(store, Agent(functions=[search, pay]), [call("search", call_id="s"), call("pay")], "Well.")
-    with scope:
-        await chat.run("Go")
-    stored = await chat.load()
-    assert [each.name for each in stored.unknown_calls] == ["search", "pay"]
-    assert [each.id for each in stored.waiting] == ["s"]
-    await chat.run("And?")
-    assert await answers(store) == [UNKNOWN, UNKNOWN]
-    check_history((await chat.load()).messages)
-
-
-async def test_a_run_that_is_left_in_a_tool(store: Store) -> None:
-    """The call is unknown, and the conversation continues."""
-    chat = chat_of(store, Agent(functions=[forever]), call("forever"), "Next.")
-    async with chat.stream("Go") as run:
-        async for event in run:
-            if type(event).__name__ == "ToolCallStarted":
-                break
-    stored = await chat.load()
-    assert stored.messages == [user("Go"), *run.response.messages]
-    assert (stored.stop, await answers(store)) == ("cancelled", [UNKNOWN])
-    assert stored.unknown_calls == run.response.unknown_calls != []
-    assert (await chat.run("And?")).text == "Next."
 
 
 async def test_a_run_that_is_cancelled(store: Store) -> None:
@@ -259,25 +179,6 @@ async def test_an_event_loop_that_ends(path: Any) -> None:
         stored = await store.load("a")
         assert stored is not None and stored.stop == "cancelled"
         assert await answers(store) == [UNKNOWN]
-
-
-async def test_an_exception_of_the_hook_for_errors_of_tools(store: Store) -> None:
-    """The call has an answer, and the run has failed."""
-
-    def broken() -> str:
-        """Break."""
-        raise ValueError("secret")
-
-    def refuse(failure: Any) -> str:
-        raise KeyError("hook")
-
-    chat = chat_of(store, Agent(functions=[broken]), call("broken"), tool_error=refuse)
-    with pytest.raises(RunError) as caught:
-        await chat.run("Go")
-    assert caught.value.response is not None
-    stored = await chat.load()
-    assert stored.messages == [user("Go"), *caught.value.response.messages]
-    assert (stored.stop, await answers(store)) == ("error", ["Error: the call failed."])
 
 
 @pytest.mark.parametrize("is_instead", [True, False])

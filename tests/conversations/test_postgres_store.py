@@ -77,17 +77,6 @@ async def test_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
         PostgresStore("")
 
 
-@pytest.mark.processes
-async def test_a_newer_version_is_refused(conninfo: str, admin: psycopg.Connection) -> None:
-    """The error names both versions."""
-    async with PostgresStore(conninfo):
-        pass
-    admin.execute(f"UPDATE aswarm_format_{APPLICATION:x} SET version = 99".encode())
-    with pytest.raises(ConfigurationError, match="its format is 99, this version reads 4"):
-        async with PostgresStore(conninfo):
-            pass
-
-
 async def test_many_open_an_empty_database_at_once(conninfo: str) -> None:
     """Each of eight concurrent stores can use an empty database."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError
+from aswarm import Agent, AsyncSwarm
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.conversations.stores import user
@@ -148,12 +148,3 @@ async def test_a_stream_may_be_closed_by_another_task() -> None:
         group.start_soon(stream.__aexit__, None, None, None)
     assert (await slow_chat(store).run("second")).text == "to second"
     assert (await contents(store))[-1] == "to second"
-
-
-async def test_a_wrong_conversation_holds_up_nothing() -> None:
-    """An error before the run gives its place to the next run."""
-    store = MemoryStore()
-    with pytest.raises(ConfigurationError):
-        await slow_chat(store).run(7)  # type: ignore[call-overload]
-    with anyio.fail_after(60):
-        assert (await slow_chat(store).run("x")).text == "to x"

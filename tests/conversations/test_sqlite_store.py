@@ -40,15 +40,6 @@ async def test_only_the_owner_can_read_the_files(path: Path) -> None:
     assert modes and set(modes.values()) == {0o600}
 
 
-async def test_one_file_is_left(path: Path) -> None:
-    """The write-ahead log is moved into the file when the store is closed."""
-    async with SQLiteStore(path) as store:
-        await store.write("a", change(None, user("1")))
-    assert [each.name for each in path.parent.iterdir()] == ["chats.sqlite"]
-    async with SQLiteStore(path) as store:
-        assert await store.load("a")
-
-
 async def test_a_deleted_text_is_not_in_the_file(path: Path) -> None:
     """A deleted text is in no file once the store is closed."""
     async with SQLiteStore(path) as store:
@@ -213,16 +204,6 @@ async def test_a_damaged_table_is_an_error_of_one_transaction(path: Path) -> Non
         with pytest.raises(StoreError, match="no such table: aswarm_message"):
             await store.load("a")
         assert not await store.rename("b", "No such conversation")
-
-
-async def test_a_task_that_is_cancelled_while_it_waits(path: Path) -> None:
-    """Its write is done or not, and the store works."""
-    async with SQLiteStore(path) as store:
-        for number in range(20):
-            with anyio.move_on_after(0):
-                await store.write(str(number), change(None))
-        await store.write("last", change(None))
-        assert await store.load("last")
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
