@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import anyio
 import pytest
 import trio.testing
 
-from aswarm import Agent, CompletionError
-from tests.support.batch.batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of
+from aswarm import CompletionError
+from tests.support.batch.batches import AGENT, Counted, Echo, idle, outcomes_of
 from tests.support.runtime.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.anyio
@@ -61,27 +60,6 @@ async def test_a_number_that_is_not_used_does_not_grow() -> None:
 async def noted(began: list[float]) -> None:
     began.append(trio.current_time())
     await anyio.sleep(1)
-
-
-@pytest.mark.heavy
-@in_virtual_time
-async def test_growth_starts_items_before_any_item_has_finished() -> None:
-    """With items of many turns, the number grows from the first round of answers."""
-    began: dict[str, float] = {}
-
-    async def look() -> str:
-        return "seen"
-
-    class Long:
-        async def complete(self, request: Any) -> AsyncIterator[Any]:
-            messages = request.body["messages"]
-            began.setdefault(messages[1]["content"], trio.current_time())
-            await anyio.sleep(1)
-            yield answer("", [call("look")]) if len(messages) < 40 else answer("done")
-
-    await outcomes_of(Long(), map(str, range(300)), Agent(functions=[look]), concurrency="auto")
-    first = [sum(at == second for at in began.values()) for second in range(5)]
-    assert first == [10, 10, 20, 40, 80]
 
 
 @pytest.mark.parametrize("status", [503, 529, None])

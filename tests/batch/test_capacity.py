@@ -51,22 +51,6 @@ async def test_a_slow_consumer_slows_the_batch_down(ordered: bool) -> None:
             assert items.pulled == len(source.ended) == 5 + taken
 
 
-async def test_in_order_an_early_outcome_counts() -> None:
-    """The outcomes behind a slow item wait, and no further item starts."""
-    slow = anyio.Event()
-
-    async def gate(text: str) -> None:
-        if text == "0":
-            await slow.wait()
-
-    items = Counted()
-    async with Echo(gate).swarm().batch(AGENT, items, concurrency=4, ordered=True) as outcomes:
-        await idle()
-        assert items.pulled == 4
-        slow.set()
-        assert [(await anext(outcomes)).index for _ in range(30)] == list(range(30))
-
-
 async def test_memory_does_not_grow_with_the_batch() -> None:
     """Only the running and the waiting items of a long batch are in memory."""
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -128,17 +112,6 @@ async def test_items_may_come_from_an_async_iterable() -> None:
     outcomes = await outcomes_of(Echo(), numbers(20, closed), concurrency=3)
     assert sorted(int(text_of(outcome)) for outcome in outcomes) == list(range(20))
     assert closed == ["numbers"]
-
-
-async def test_an_async_iterable_is_read_in_one_task() -> None:
-    """An async generator of items may have a cancel scope open while it yields."""
-
-    async def items() -> AsyncIterator[str]:
-        with anyio.CancelScope():
-            for number in range(20):
-                yield str(number)
-
-    assert len(await outcomes_of(Echo(), items(), concurrency=3)) == 20
 
 
 async def test_items_that_come_late_do_not_hold_up_the_others() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import anyio
 import pytest
 import trio
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RateLimits, Result, RunError, UnknownCall
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RateLimits, RunError, UnknownCall
 from aswarm.batch import Completed, Item, Outcome
 from tests.support.batch.batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of, text_of
 from tests.support.record.journaled import fail_from
@@ -47,56 +45,6 @@ def replaced(outcome: Outcome, other: Outcome) -> Outcome:
     return Completed(
         outcome.id, outcome.index, outcome.response, None, other.duration, 0, outcome.usage, outcome.metadata
     )
-
-
-async def test_an_item_in_the_middle_is_continued(journal: Path) -> None:
-    """A rerun uses the recorded answer of a finished call, and does not run the call again."""
-    ran: list[str] = []
-
-    async def pay() -> Result:
-        ran.append("paid")
-        return Result(value=f"receipt {len(ran)}", context_variables={"paid": True})
-
-    agent = Agent(functions=[pay])
-
-    async def first(text: str) -> Any:
-        return answer("", [call("pay")]) if text == "x" else await anyio.sleep_forever()
-
-    async with Echo(first).swarm().batch(agent, ["x"], journal=journal):
-        await idle()
-        while not ran:
-            await anyio.sleep(0.001)
-        await idle()
-
-    source = Echo()
-    [outcome] = await outcomes_of(source, ["x"], agent, journal=journal)
-    assert (text_of(outcome), ran, source.begun) == ("receipt 1", ["paid"], ["receipt 1"])
-    assert outcome.response is not None
-    assert outcome.response.context_variables == {"paid": True}
-    assert (outcome.attempts, outcome.usage.requests) == (1, 2)
-
-
-async def test_agents_that_only_the_list_has(journal: Path) -> None:
-    """A rerun finds an agent in `agents=[...]` that no graph shows."""
-    refunds = Agent(name="Refunds")
-    hidden = itertools.repeat(refunds)
-
-    def over() -> Agent:
-        return next(hidden)
-
-    async def gate(text: str) -> Any:
-        return answer("", [call("over")]) if text == "x" else answer("done")
-
-    triage = Agent(functions=[over])
-    [outcome] = await outcomes_of(Echo(gate), ["x"], triage, journal=journal)
-    assert isinstance(outcome.error, ConfigurationError)
-    assert "agents=[...]" in str(outcome.error)
-    for agents in (iter([refunds]), [refunds, refunds]):
-        [outcome] = await outcomes_of(Echo(gate), ["x"], triage, journal=journal, agents=agents)
-        assert text_of(outcome) == "done"
-        assert outcome.response is not None
-        assert outcome.response.agent is refunds
-    assert outcome.attempts == 0
 
 
 async def test_a_recorded_response_has_the_id_of_its_run(journal: Path) -> None:
@@ -154,12 +102,6 @@ async def test_the_journal_of_another_batch_is_refused(journal: Path, others: di
     assert items.pulled == 0
 
 
-async def test_each_item_needs_an_id_of_its_own(journal: Path) -> None:
-    """The second item with an id fails, and the first item runs."""
-    outcomes = await outcomes_of(Echo(), [("a", "x"), ("a", "x"), ("b", "x")], journal=journal, concurrency=1)
-    assert [type(outcome.error) for outcome in outcomes] == [type(None), ConfigurationError, type(None)]
-
-
 @pytest.mark.parametrize("variables", [{"user": "alice"}, {"user": "bob"}])
 async def test_an_item_is_known_by_its_own_context_variables(journal: Path, variables: dict[str, Any]) -> None:
     """An item of a rerun has the same own context variables; the variables of the batch may differ."""
@@ -172,28 +114,6 @@ async def test_an_item_is_known_by_its_own_context_variables(journal: Path, vari
         assert outcome.response.context_variables == {"now": 2, "user": "alice"}
     else:
         assert isinstance(outcome.error, ConfigurationError)
-
-
-async def test_a_value_that_cannot_be_recorded_is_an_error_with_the_response(journal: Path) -> None:
-    """The error of a value that JSON lacks has the partial response and its usage."""
-
-    def instructions(context: dict[str, Any]) -> str:
-        return "hi"
-
-    async def change(context_variables: dict[str, Any]) -> str:
-        context_variables["lock"] = object()
-        return "locked"
-
-    turns: Iterator[Any] = iter([answer("", [call("change")]), None])
-
-    async def gate(_: str) -> Any:
-        return next(turns)
-
-    agent = Agent(functions=[change], instructions=instructions)
-    [outcome] = await outcomes_of(Echo(gate), ["x"], agent, journal=journal)
-    assert isinstance(outcome.error, ConfigurationError)
-    assert outcome.error.response is not None
-    assert outcome.usage.requests == 1
 
 
 async def test_an_end_that_cannot_be_recorded_has_the_response_too(journal: Path) -> None:

@@ -5,28 +5,16 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import pytest
 from pydantic import BaseModel
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, RunError, UnknownCall, Usage
-from aswarm.batch import Batch, Completed, Failed, Item, Outcome
+from aswarm.batch import Batch, Completed, Failed, Outcome
 from aswarm.testing import Failure, ScriptedModel, call
-from tests.support.batch.batches import Echo, outcomes_of
 
 CALL = UnknownCall("1", "pay", "{}", "Payer")
-
-
-@pytest.mark.anyio
-async def test_a_batch_gives_both() -> None:
-    """An outcome is Completed or Failed, also for an item that is not a conversation."""
-    given: list[Any] = ["a", 7, Item("b", agent=Agent(functions=["nothing"]))]
-    outcomes = await outcomes_of(Echo(), given, ordered=True)
-    assert [type(outcome) for outcome in outcomes] == [Completed, Failed, Failed]
-    assert all(isinstance(outcome, Outcome) for outcome in outcomes)
-    assert all((outcome.response is None) == isinstance(outcome, Failed) for outcome in outcomes)
-    assert all((outcome.error is None) == isinstance(outcome, Completed) for outcome in outcomes)
 
 
 def test_a_test_of_a_user_may_make_them() -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,52 +74,3 @@ async def test_decisions_that_do_not_fit_fail_their_item_alone(resume: Any, word
     assert isinstance(first.error, ConfigurationError)
     assert words in str(first.error)
     assert (text_of(second), shop.paid) == ("y", 0)
-
-
-PROGRAM = """
-import asyncio, os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from tests.support.batch.batches import Echo
-from aswarm import Agent, tool
-from aswarm.batch import Item
-
-folder = Path(sys.argv[2])
-
-@tool(approve=True)
-async def pay() -> str:
-    with (folder / "paid").open("a") as file:
-        file.write("paid ")
-    return "paid"
-
-@tool(approve=True)
-def ship() -> str:
-    with (folder / "shipped").open("a") as file:
-        file.write("shipped ")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def made(name):
-    return {"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}}
-
-asking = {"role": "assistant", "content": None, "tool_calls": [made("pay"), made("ship")]}
-history = [{"role": "user", "content": "x"}, asking]
-item = Item(history, id="a", resume={"pay": True, "ship": True})
-
-async def main():
-    async with Echo().swarm().batch(Agent(functions=[pay, ship]), [item], journal=folder / "run.sqlite") as outcomes:
-        async for outcome in outcomes:
-            print(outcome.error or outcome.response.text)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.processes
-def test_a_process_that_is_killed_in_an_approved_call_runs_none_twice(tmp_path: Path) -> None:
-    """A rerun answers both calls from the journal: the finished call, and the call with an unknown outcome."""
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", PROGRAM, str(root), str(tmp_path)]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    again = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert again.stdout.strip() == "cancelled; its outcome is unknown"
-    assert [(tmp_path / name).read_text() for name in ("paid", "shipped")] == ["paid ", "shipped "]

@@ -144,20 +144,6 @@ async def test_a_start_is_on_the_disk_before_the_function_runs(path: Path) -> No
     assert written == ["CompletionFinished", "ToolCallStarted"]
 
 
-async def test_an_unknown_call_stays_unknown_in_each_rerun(path: Path) -> None:
-    """A rerun that dies too changes nothing."""
-
-    def die() -> str:
-        raise Died
-
-    agent = Agent(functions=[noting([], "one", die)])
-    for script in (Script(calls("one")), Script(dies()), Script(dies())):
-        with pytest.raises(Died):
-            await rerun(path, script, agent)
-    response = await rerun(path, Script(says("Done")), agent)
-    assert (contents(response), [made.name for made in response.unknown_calls]) == ([UNKNOWN], ["one"])
-
-
 async def test_a_call_that_was_withdrawn_is_recorded_when_it_starts_again(path: Path) -> None:
     """If the process dies in it, it does not run a third time."""
     notes: list[str] = []

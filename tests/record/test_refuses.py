@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,19 +14,6 @@ from aswarm.batch import Item
 from tests.support.record.journaled import Script, batch, calls, fail_from, kinds, noting, repair, rerun, says
 
 pytestmark = pytest.mark.asyncio
-
-HOLD = """
-import asyncio, sys
-from aswarm import Agent, AsyncSwarm
-from aswarm.testing import ScriptedModel
-
-async def main():
-    async with AsyncSwarm(ScriptedModel([]).client()).batch(Agent(), [], journal=sys.argv[1]):
-        print("held", flush=True)
-        await asyncio.sleep(1000)
-
-asyncio.run(main())
-"""
 
 
 async def made(path: Path) -> None:
@@ -43,46 +27,6 @@ async def errors_of(path: Path, *items: Item, model: Any = None) -> list[Any]:
 
 
 # --- files ---
-
-
-def foreign(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE t (x)")
-
-
-def text(path: Path) -> None:
-    path.write_text("once upon a time, " * 100)
-
-
-@pytest.mark.parametrize(
-    ("make", "error"),
-    [
-        (foreign, "a database of another program, not a journal"),
-        (text, "cannot be opened: file is not a database"),
-        (Path.mkdir, "cannot be opened"),
-    ],
-)
-async def test_a_file_of_another_kind_is_refused_and_not_changed(
-    path: Path, make: Callable[[Path], None], error: str
-) -> None:
-    """The error has the reason of SQLite."""
-    make(path)
-    before = path.is_file() and path.read_bytes()
-    with pytest.raises(ConfigurationError, match=error):
-        async with batch(path):
-            pass
-    assert (path.is_file() and path.read_bytes()) == before
-
-
-async def test_the_journal_of_a_newer_version(path: Path) -> None:
-    """A journal of another format is refused, and the error names both formats."""
-    await made(path)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 7")
-    newer = r"written by a newer version of aswarm .its format is 7, this version reads 2"
-    with pytest.raises(ConfigurationError, match=newer):
-        async with batch(path):
-            pass
 
 
 @pytest.mark.parametrize(
@@ -103,21 +47,6 @@ async def test_a_path_that_is_no_file_is_refused(name: str, error: str, path: Pa
             pass
 
 
-@pytest.mark.processes
-async def test_two_processes(path: Path) -> None:
-    """A journal that another process has open is refused; it is free as soon as that process is killed."""
-    command = [sys.executable, "-c", HOLD, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ConfigurationError, match="is in use: another batch has it open"):
-            async with batch(path):
-                pass
-        holder.kill()
-    async with batch(path):
-        pass
-
-
 async def test_another_program_has_the_file_open(path: Path) -> None:
     """A program that is no batch, such as a database browser, has no lock beside the file, but a lock of SQLite."""
     await made(path)
@@ -126,28 +55,6 @@ async def test_another_program_has_the_file_open(path: Path) -> None:
         with pytest.raises(ConfigurationError, match=r"is in use"):
             async with batch(path):
                 pass
-
-
-async def test_two_batches_of_one_process(path: Path) -> None:
-    """The second batch is refused, as in another process."""
-    async with batch(path):
-        with pytest.raises(ConfigurationError, match="is in use"):
-            async with batch(path):
-                pass
-
-
-async def test_a_file_system_without_a_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If SQLite cannot have its write-ahead log, it keeps another mode, and the journal is refused."""
-
-    class Connection(sqlite3.Connection):
-        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-            return super().execute(statement.replace("= WAL", "= DELETE"), *values)
-
-    connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *given, **more: connect(*given, **more, factory=Connection))
-    with pytest.raises(ConfigurationError, match="write-ahead log"):
-        async with batch(path):
-            pass
 
 
 async def test_a_batch_with_instructions_that_utf_8_cannot_encode(path: Path) -> None:

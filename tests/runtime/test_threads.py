@@ -109,28 +109,6 @@ def _call_then_answer(*names: str) -> Any:
     return lambda request: "Done" if request.messages[-1]["role"] == "tool" else [call(name) for name in names]
 
 
-async def test_a_limiter_bounds_a_tool_across_runs() -> None:
-    """`@tool(limiter=…)` bounds the calls of one tool over all runs, up to its number of tokens."""
-    inside = most = 0
-
-    @tool(limiter=anyio.CapacityLimiter(2))
-    async def enter() -> str:
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
-        for _ in range(3):
-            await anyio.sleep(0)
-        inside -= 1
-        return "ok"
-
-    swarm = AsyncSwarm(client=ScriptedModel(_call_then_answer("enter", "enter", "enter")).client())
-    with anyio.fail_after(120):
-        async with anyio.create_task_group() as group:
-            for _ in range(10):
-                group.start_soon(swarm.run, Agent(functions=[enter]), "Go")
-    assert most == 2
-
-
 async def test_a_limiter_of_ones_own() -> None:
     """Anything with the two methods of a `Limiter` will do, hashable and weakly referable or not."""
     log: list[str] = []
