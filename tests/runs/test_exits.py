@@ -156,18 +156,6 @@ async def test_an_exit_inside_an_agent_tool_is_a_failed_call_of_the_inner_run() 
     assert model.requests[2].messages[-1]["content"] == "Error: SystemExit: 2"
 
 
-async def test_an_exit_in_a_run_that_a_function_starts_is_a_failed_call() -> None:
-    """The inner swarm belongs to the user, but the process belongs to the server."""
-    inner = AsyncSwarm(ScriptedModel([call("slow"), "I could not."]).client())
-
-    async def research() -> str:
-        return (await inner.run(Agent(functions=[slow]), "x")).text
-
-    model = ScriptedModel([call("research"), "Done.", "Hello."])
-    await check_goes_on(model, research)
-    assert model.requests[1].messages[-1]["content"] == "I could not."
-
-
 @pytest.mark.processes
 @pytest.mark.slow
 async def test_an_exit_of_a_function_in_code_is_a_failed_call() -> None:

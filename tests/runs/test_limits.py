@@ -17,7 +17,7 @@ from aswarm import Agent, AsyncSwarm
 from aswarm.conversations import MemoryStore
 from aswarm.runs import Limits, LocalRuns, NewRun, Run, Runs, TooManyRuns
 from aswarm.serve import Service, create_app, local_only
-from aswarm.testing import ScriptedModel, call
+from aswarm.testing import ScriptedModel
 from tests.support.runs.kept_runs import Workshop, in_file
 from tests.support.sql.hooks import before_statements
 
@@ -30,32 +30,6 @@ def test_no_limit_is_the_default() -> None:
     assert None not in dataclasses.asdict(Limits.web()).values()
     changed = dataclasses.replace(Limits.web(), max_turns=3)
     assert (changed.max_turns, changed.runs_per_user) == (3, 4)
-
-
-async def test_one_limit_changes_no_other_limit() -> None:
-    """Many runs of one user at once, many messages that wait, and many completions of a run."""
-    go, started = anyio.Event(), 0
-
-    async def slow(number: int) -> str:
-        await go.wait()
-        return "done"
-
-    def script(request: Any) -> Any:
-        results = sum(message["role"] == "tool" for message in request.messages)
-        return call("slow", number=results) if results < 60 else "Done."
-
-    swarm = AsyncSwarm(ScriptedModel(script).client())
-    async with LocalRuns(swarm, agents=Agent(functions=[slow]), limits=Limits(run_seconds=600)) as runs:
-        first = [Run(runs, await runs.start(NewRun("ann", f"c{number}", "Hi"))) for number in range(6)]
-        async with anyio.create_task_group() as group:
-            for _ in range(6):
-                group.start_soon(runs.start, NewRun("ann", "c0", "And now?", while_running="wait"))
-            await anyio.sleep(0.05)
-            go.set()
-            for run in first:
-                assert (await run.result()).stop == "answer"
-            started = len(await runs.list(user="ann"))
-    assert started >= 6
 
 
 NAMES = [field.name for field in dataclasses.fields(Limits)]

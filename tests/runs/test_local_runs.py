@@ -16,12 +16,11 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, agent_tool
 from aswarm.conversations import MemoryStore
-from aswarm.runs import ClientTool, Entry, Limits, LocalRuns, NewRun, Run, RunNotFound, RunRecord
+from aswarm.runs import ClientTool, Entry, LocalRuns, NewRun, Run, RunNotFound, RunRecord
 from aswarm.serve import Service, local_only
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.leaving.run_scenes import settle
 from tests.support.runs.kept_runs import Place, Workshop, elsewhere, entries_of, in_file, in_memory, types_of
-from tests.support.runtime.virtual_time import jump
 from tests.support.sql.hooks import before_statements
 
 pytestmark = pytest.mark.anyio
@@ -37,15 +36,6 @@ async def test_another_process_reads_a_run_live(tmp_path: Path, workshop: Worksh
             if entry.type == "ToolCallStarted":
                 workshop.go.set()
         assert found == await entries_of(run)
-
-
-async def test_another_process_stops_a_run(tmp_path: Path, workshop: Workshop) -> None:
-    """It asks the owner, and returns after the end of the run."""
-    async with in_file(tmp_path, [call("slow")], workshop) as one, in_file(tmp_path, [], workshop) as two:
-        run = await one.start_slow()
-        record = await elsewhere(run, two).cancel("enough")
-        assert (record.status, record.reason) == ("stopped", "enough")
-        assert (await run.last_entry()).fields["reason"] == "enough"
 
 
 @pytest.mark.slow
@@ -93,23 +83,6 @@ async def test_readers_that_come_and_go_leave_no_task(tmp_path: Path, workshop: 
         await run.last_entry()
         await settle()
         assert waiting() == 0
-
-
-async def test_old_runs_are_forgotten(tmp_path: Path, workshop: Workshop) -> None:
-    """The limits of ended runs apply each minute. An active run stays."""
-    limits = Limits(kept_runs=1)
-    async with in_file(tmp_path, ["1", "2", call("slow")], workshop, failover_seconds=0.06, limits=limits) as place:
-        runs = []
-        for name in ("a", "b"):
-            runs.append(await place.start(conversation=name))
-            await runs[-1].last_entry()
-        active = await place.start(conversation="c")
-        jump(61)
-        while len(await place.runs.list(user="ann")) > 2:
-            await anyio.sleep(0.01)
-        assert {record.id for record in await place.runs.list(user="ann")} == {runs[1].id, active.id}
-        with pytest.raises(RunNotFound):
-            await runs[0].read()
 
 
 async def test_leaving_the_block_stops_runs_and_keeps_them(workshop: Workshop) -> None:
@@ -297,11 +270,6 @@ async def test_a_service_restores_the_handlers_of_signals() -> None:
             assert signal.getsignal(signal.SIGTERM) is after
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_runs_can_be_made_without_an_event_loop() -> None:
-    """A module has a service as `app`, and the server may import the module before its loop runs."""
-    assert not LocalRuns(AsyncSwarm(), store=MemoryStore(), agents=Agent()).is_open
 
 
 @pytest.mark.parametrize("moment", ["open", "opening"])

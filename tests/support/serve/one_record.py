@@ -46,13 +46,6 @@ async def slow(seconds: float) -> str:
     return "done"
 
 
-async def busy(seconds: float) -> str:
-    """Block the event loop, as a function that computes does."""
-    note("busy")
-    time.sleep(seconds)
-    return "done"
-
-
 async def count(number: int) -> str:
     """Count."""
     note("count", number)
@@ -66,17 +59,17 @@ async def pay() -> str:
     return "paid"
 
 
-CLERK = Agent(name="Clerk", functions=[slow, busy, count, pay])
+CLERK = Agent(name="Clerk", functions=[slow, count, pay])
 
 
 def answer(request: Request) -> Any:
-    """Follow the first word of the user: "slow 2", "busy 2", "pay", "long 9" (words), or "work 3" (turns and an answer)."""
+    """Follow the first word of the user: "slow 2", "pay", "long 9" (words), or "work 3" (turns and an answer)."""
     messages = request.messages
     last_user = max(at for at, message in enumerate(messages) if message["role"] == "user")
     word, *numbers = str(messages[last_user]["content"]).split()
     turn = sum(message["role"] == "assistant" for message in messages[last_user:])
-    if word in ("slow", "busy") and turn == 0:
-        return call(word, seconds=float(numbers[0]))
+    if word == "slow" and turn == 0:
+        return call("slow", seconds=float(numbers[0]))
     if word == "pay" and turn == 0:
         return call("pay")
     if word == "long":
