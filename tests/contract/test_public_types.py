@@ -56,6 +56,7 @@ PACKAGES = [
     "aswarm.batch",
     "aswarm.conversations",
     "aswarm.evals",
+    "aswarm.extensions",
     "aswarm.graph",
     "aswarm.middleware",
     "aswarm.repl",

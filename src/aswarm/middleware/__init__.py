@@ -40,12 +40,19 @@ has the partial response. A handler must always pass on `anyio`'s cancellation.
 Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarize`.
 """
 
-from aswarm._run.call import ToolCall
-from aswarm._run.handlers import CompletionHandler, Handlers, Middleware, RunInfo, Started, ToolHandler
-from aswarm._run.outcome import ToolOutcome
-from aswarm._run.state import EndCallback
 from aswarm._values import public as _public
-from aswarm._wire.request import CompletionRequest
+from aswarm.extensions import (
+    CompletionHandler,
+    CompletionRequest,
+    EndCallback,
+    Handlers,
+    Middleware,
+    RunInfo,
+    Started,
+    ToolCall,
+    ToolHandler,
+    ToolOutcome,
+)
 
 from ._cache import cache
 from ._clip import clip_results
