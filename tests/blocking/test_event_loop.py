@@ -16,9 +16,8 @@ import pytest
 
 from aswarm import Agent, Swarm
 from aswarm._blocking import caller
-from aswarm._blocking.caller import Caller, CallerThreadRunner, in_callers_thread
+from aswarm._blocking.caller import Caller, CallerInbox, CallerThreadRunner, Job, in_callers_thread
 from aswarm._blocking.event_loop import EventLoopThread, event_loop_thread
-from aswarm._blocking.jobs import CallerInbox, Job
 from aswarm.testing import call
 from tests.support.blocking.blocking import consume, do, in_notebook, in_script, until
 from tests.support.blocking.plain_client import BlockingClient

@@ -19,9 +19,8 @@ import pytest
 from aswarm import ConfigurationError, StoreError
 from aswarm._sql.database import Database, MemoryDatabase, ThreadedDatabase
 from aswarm._sql.databases import SQLiteFile
-from aswarm._sql.jobs import PendingTransaction
 from aswarm._sql.sqlite import SQLiteConnection, in_memory
-from aswarm._sql.transactions import Schema, Transaction, single
+from aswarm._sql.transactions import PendingTransaction, Schema, Transaction, single
 from tests.support.sql.hooks import before_statements
 
 pytestmark = pytest.mark.anyio

@@ -26,8 +26,7 @@ from aswarm._wire.failures import headers_of, hide_header_values, may_pass, prov
 from aswarm._wire.request import CompletionRequest
 from aswarm._wire.sse import DONE, whole
 
-from .apis import CHAT, Api
-from .patches import is_of_openai, type_of
+from .apis import CHAT, Api, is_of_openai, type_of
 from .usual_causes import place_and_cause
 
 T = TypeVar("T")

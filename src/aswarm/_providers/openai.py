@@ -17,23 +17,41 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
+import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
 
+import anyio
+
+from aswarm._runtime import seams
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_json
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from .answers import HttpxResponse, streamed
-from .apis import APIS, BUILT, CHAT, RESPONSES, Api, ApiName, responses_api
-from .blocking_openai import BlockingPost
+from .apis import (
+    APIS,
+    BUILT,
+    CHAT,
+    RESPONSES,
+    Api,
+    ApiName,
+    is_blocking_openai,
+    is_plain_openai,
+    is_unpatched_instance,
+    responses_api,
+    type_of,
+)
 from .compatible import BlockingCall, CompatibleClientSource, call_directly, failed_request
 from .default_client import http_package
 from .http import HTTPSource
-from .patches import is_blocking_openai, is_plain_openai, is_unpatched_instance, type_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+
 
 # Parameters of `create` that are not part of the body, and their names in the options of `post`.
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
@@ -201,3 +219,67 @@ def _accepts_bytes(kind: type) -> bool:
     from openai import AsyncOpenAI  # noqa: PLC0415 - the client has already imported it
 
     return kind is AsyncOpenAI and "content" in inspect.signature(kind.post).parameters
+
+
+# --- a blocking client ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class BlockingPost:
+    """An async `post`, like the method of `AsyncOpenAI`, for a blocking `OpenAI`: the only method that completions need.
+
+    `Swarm` decides in which thread the code of the client is called. A thread is chosen here only for the end of a response.
+    """
+
+    client: Any
+    call: BlockingCall
+
+    @property
+    def max_retries(self) -> int:
+        retries: int = self.client.max_retries
+        return retries
+
+    async def post(self, path: str, **options: Any) -> _BlockingResponse:
+        """Send a request and return the raw response. The client ignores `stream_cls` for a raw response."""
+        response = await self.call(functools.partial(self.client.post, path, **options))
+        return _BlockingResponse(response, self.call)
+
+
+@dataclass(frozen=True, eq=False)
+class _BlockingResponse:
+    """A blocking raw response with the methods of an async response."""
+
+    response: Any
+    call: BlockingCall
+
+    @property
+    def content(self) -> bytes:
+        content: bytes = self.response.content
+        return content
+
+    async def aiter_bytes(self) -> AsyncGenerator[bytes, None]:
+        read = functools.partial(next, self.response.iter_bytes(), None)
+        while (piece := await self._read(read)) is not None:
+            yield piece
+
+    async def _read(self, read: Callable[[], bytes | None]) -> bytes | None:
+        if anyio.current_effective_deadline() == math.inf:
+            return await self.call(read)
+        # With a deadline (see `DRAIN_SECONDS`), the read must end in time. A blocking read cannot be cancelled, so it runs in
+        # a thread that can be abandoned.
+        try:
+            return await seams.run_sync(read, abandon_on_cancel=True)
+        except anyio.get_cancelled_exc_class():
+            self._hang_up()
+            raise
+
+    def _hang_up(self) -> None:
+        # `close` alone does not close the connection while the abandoned thread still reads from it.
+        stream = self.response.extensions.get("network_stream")  # documented by httpx; absent with some transports
+        connection = None if stream is None else stream.get_extra_info("socket")
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    async def aclose(self) -> None:
+        await self.call(self.response.close, must_run=True)

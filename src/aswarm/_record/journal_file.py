@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 from aswarm._runtime.files import SideLock
 from aswarm._sql.database import DatabaseConnection
 from aswarm._sql.databases import SQLiteFile
-from aswarm._sql.jobs import PendingTransaction, ThreadEvent
-from aswarm._sql.transactions import Schema, Transaction, chunks, marks
+from aswarm._sql.transactions import PendingTransaction, Schema, ThreadEvent, Transaction, chunks, marks
 from aswarm._values.errors import ConfigurationError, RunError
 from aswarm._values.json import shown
 

@@ -19,8 +19,7 @@ from aswarm._runtime import clocks, seams
 from aswarm._runtime.seams import Steps
 from aswarm._values.errors import ConfigurationError, StoreError
 
-from .jobs import PendingTransaction, ThreadEvent
-from .transactions import Transaction
+from .transactions import PendingTransaction, ThreadEvent, Transaction
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -19,8 +19,7 @@ from aswarm._record.entries import Entry
 from aswarm._record.log import LogRow
 from aswarm._runtime.backend import call_later, scheduler
 from aswarm._sql.database import Database
-from aswarm._sql.jobs import PendingTransaction
-from aswarm._sql.transactions import Transaction
+from aswarm._sql.transactions import PendingTransaction, Transaction
 from aswarm._values.errors import StoreError
 
 if TYPE_CHECKING:
