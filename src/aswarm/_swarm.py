@@ -14,8 +14,8 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 from weakref import WeakSet
 
-from ._providers.apis import ApiName, checked_api
-from ._providers.default_client import Transport, check_transport, close_client, make_client
+from ._providers.apis import checked_api
+from ._providers.default_client import check_transport, close_client, make_client
 from ._providers.http import HTTPSource
 from ._providers.openai import OpenAISource, is_responses, source_for
 from ._rate_limits.policy import RateLimits
@@ -29,7 +29,7 @@ from ._run.filling import checked_resources
 from ._run.handlers import Handlers, Middleware, MiddlewareStack, RunInfo, chain, check_steps, isolated
 from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
-from ._run.options import MAX_TURNS, ItemKeywords, Messages, RunKeywords, RunOptions, check_keywords
+from ._run.options import ItemKeywords, Messages, RunKeywords, RunOptions, check_keywords
 from ._run.spending import Spending
 from ._run.state import RunState
 from ._run.streams import ClassicStream, EventDelivery, EventStream, deliver_after, deliver_live, to_end
@@ -39,6 +39,7 @@ from ._values.agent import Agent, Response, default_model
 from ._values.budget import Budget, checked_budget
 from ._values.errors import ConfigurationError
 from ._values.events import LoopEvent
+from ._values.options import MAX_TURNS, ApiName, Transport
 from ._values.output import Output, as_output
 from ._wire.request import CompletionSource, RequestSettings
 from .batch._batch import Batch

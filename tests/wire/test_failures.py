@@ -11,19 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
+from aswarm._values.failures import ATTEMPT_BACKOFF, SDK_BACKOFF, Backoff, FailureKind, classify, requested_wait
 from aswarm._wire.accumulator import provider_error
-from aswarm._wire.backoff import ATTEMPT_BACKOFF, SDK_BACKOFF, Backoff
-from aswarm._wire.failures import (
-    FailureKind,
-    classify,
-    headers_of,
-    is_retryable_status,
-    may_pass,
-    provider_text,
-    requested_wait,
-    retry_after,
-    should_retry,
-)
+from aswarm._wire.failures import headers_of, is_retryable_status, may_pass, provider_text, retry_after, should_retry
 from aswarm.testing import Failure, ScriptedModel
 
 pytestmark = pytest.mark.anyio

@@ -14,8 +14,9 @@ from pydantic import ValidationError
 from aswarm import Agent, File, Image, function_tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.messages import to_wire
+from aswarm._values.output_items import OUTPUT_ITEMS
 from aswarm._wire.request import RequestSettings, build_request
-from aswarm._wire.responses_items import OUTPUT_ITEMS, message_of
+from aswarm._wire.responses_items import message_of
 from aswarm._wire.responses_request import responses_body
 from tests.support.values.histories import Message, answer
 from tests.support.wire.response_bodies import TYPES_ARE_COMPLETE, check_body

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import CompletionError, ConfigurationError, StreamInterrupted
+from aswarm._values.output_items import OUTPUT_ITEMS
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder, whole_response
-from aswarm._wire.responses_items import DONE_CALL, OUTPUT_ITEMS, items_to_replay
+from aswarm._wire.responses_items import DONE_CALL, items_to_replay
 from aswarm._wire.sse import AnswerDecoder
 from aswarm.testing import ScriptedAnswer, call
 from aswarm.testing._scripted_model import chunks, completion

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import CompletionError, ConfigurationError
+from aswarm._values.output_items import OUTPUT_ITEMS
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.responses_events import ResponseReader
-from aswarm._wire.responses_items import OUTPUT_ITEMS
 from tests.support.wire.accumulated import Json
 from tests.support.wire.drawn_messages import expected_message, interleaved, merged_by_index, messages, pieces_of
 

@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from aswarm._run.handlers import NO_RUN
 from aswarm._runtime.backend import PerProcess
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.log_fields import NO_RUN
 
 logger = logging.getLogger("aswarm")
 

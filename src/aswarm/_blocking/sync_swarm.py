@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from aswarm._providers.apis import ApiName
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.debug import debug_print
 from aswarm._run.eager import EagerTools
@@ -24,6 +23,7 @@ from aswarm._run.options import Messages, RunKeywords
 from aswarm._tools.conversion import as_result
 from aswarm._values.agent import Agent, Response, Result
 from aswarm._values.budget import Budget
+from aswarm._values.options import ApiName
 from aswarm._values.output import Output
 
 from .caller import Caller

@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.options import ApiName
 from aswarm._wire.request import CompletionRequest, openai_body
 from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder, whole_response
 from aswarm._wire.sse import AnswerDecoder, whole_answer
-
-ApiName: TypeAlias = Literal["auto", "chat", "responses"]
 
 
 def checked_api(api: ApiName) -> ApiName:

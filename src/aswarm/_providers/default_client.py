@@ -9,23 +9,21 @@ import functools
 import importlib
 import weakref
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import sniffio
 
 from aswarm._runtime.backend import task_spawner
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.options import ApiName, Transport
 from aswarm._values.text import how_to_install
 
-from .apis import ApiName
 from .environment import CONNECT_SECONDS, REQUEST_SECONDS, check_proxies, close_forgotten, used_proxies
 from .http import HTTPSource
 from .keys import clean_key, missing_key
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
-
-Transport: TypeAlias = Literal["auto", "httpx", "aiohttp", "direct"]
 
 # The number for "no limit": the SDK's aiohttp transport reads None as the default of aiohttp, 100 connections.
 _MANY = 100_000

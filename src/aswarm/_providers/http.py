@@ -23,13 +23,14 @@ from pydantic_core import from_json, to_json
 
 from aswarm._runtime.backend import PerLoop
 from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError
+from aswarm._values.failures import SDK_BACKOFF
 from aswarm._values.json import is_json, is_object
-from aswarm._wire.backoff import SDK_BACKOFF
+from aswarm._values.options import ApiName
 from aswarm._wire.failures import provider_text
 from aswarm._wire.request import CompletionRequest
 
 from .answers import OpenResponse, streamed
-from .apis import BUILT, ApiName, api_at, checked_api
+from .apis import BUILT, api_at, checked_api
 from .compatible import failed_post
 from .environment import (
     CONNECT_SECONDS,

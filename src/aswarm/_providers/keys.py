@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from aswarm._values.errors import ConfigurationError
-
-
-class MissingKeyError(ConfigurationError):
-    """The environment has no API key. The command line catches this error, and names its options in its own error text."""
+from aswarm._values.errors import ConfigurationError, MissingKeyError
 
 
 def clean_key(key: str, swarm: str, kind: str) -> str:

@@ -29,6 +29,7 @@ import anyio
 from aswarm._runtime import seams
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_json
+from aswarm._values.options import ApiName
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from .answers import HttpxResponse, streamed
@@ -38,7 +39,6 @@ from .apis import (
     CHAT,
     RESPONSES,
     Api,
-    ApiName,
     is_blocking_openai,
     is_plain_openai,
     is_unpatched_instance,

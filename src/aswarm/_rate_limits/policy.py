@@ -29,9 +29,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.failures import Backoff, requested_wait
 from aswarm._values.json import is_count
-from aswarm._wire.backoff import Backoff
-from aswarm._wire.failures import requested_wait
 
 # A minute plus one second, because a server counts requests when they arrive, and some requests take longer to arrive.
 MINUTE = 61.0

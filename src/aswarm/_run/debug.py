@@ -11,12 +11,13 @@ from datetime import datetime
 from typing import Any
 
 from aswarm._tools.conversion import arguments_or_text
+from aswarm._values.log_fields import NO_RUN
 from aswarm._values.text import has_colours
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest
 
 from .call import ToolCall
-from .handlers import NO_RUN, Handlers, Middleware, RunInfo, Started
+from .handlers import Handlers, Middleware, RunInfo, Started
 from .history import recorded_form
 from .outcome import ToolOutcome
 

@@ -114,9 +114,6 @@ class RunInfo:
 
 _END: Any = object()
 
-# The fields of a log record outside of a run. Without them, a log format with `%(run_id)s` would fail for such a record.
-NO_RUN: Mapping[str, None] = {"run_id": None, "agent": None}
-
 
 def resources_of(info: RunInfo) -> Mapping[str, object]:
     """Return the resources of the run, for a middleware of aswarm."""

@@ -18,10 +18,6 @@ from aswarm._values.output import Output
 
 from .spending import Spending
 
-# The default limit of completions for runs that no person watches: in a batch, in evals, on the command line. A run without
-# a limit logs a warning after this number of completions.
-MAX_TURNS = 100
-
 Messages = str | list[Any] | tuple[Any, ...]
 """The messages of a run: a str for one message of the user, or a list of messages."""
 

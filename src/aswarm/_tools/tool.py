@@ -36,6 +36,7 @@ from typing import (
 from typing_extensions import is_typeddict
 
 from aswarm._values.agent import Agent, Result
+from aswarm._values.decisions import RUNS_ELSEWHERE
 from aswarm._values.errors import ConfigurationError, Hold
 from aswarm._values.json import fault_of_json, is_object, shown
 from aswarm._values.local_names import keep_local_names
@@ -61,7 +62,6 @@ class _TypedApproval(Protocol):
 Approval: TypeAlias = bool | Callable[[dict[str, Any], Mapping[str, Any]], _Needed] | _TypedApproval
 """The option `approve` of `@tool`: whether a call waits for an approval, or a function that decides for each call."""
 NEEDS_APPROVAL = "needs approval"
-RUNS_ELSEWHERE = "runs outside of this program"
 _COPIED = (
     "__module__",
     "__qualname__",

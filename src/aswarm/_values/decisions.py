@@ -24,6 +24,9 @@ from .messages import (
     open_calls,
 )
 
+# The reason of a waiting call of an external tool.
+RUNS_ELSEWHERE = "runs outside of this program"
+
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:

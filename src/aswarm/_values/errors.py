@@ -62,6 +62,10 @@ class ConfigurationError(AswarmError):
     """
 
 
+class MissingKeyError(ConfigurationError):
+    """The environment has no API key. The command line catches this error, and names its options in its own error text."""
+
+
 class NotEncodable(ConfigurationError):  # noqa: N818 - the name is never shown
     """A ConfigurationError for a schema that JSON in UTF-8 cannot hold (internal)."""
 

@@ -16,13 +16,14 @@ from pydantic_core import to_json
 from aswarm._values.errors import CompletionError, StreamInterrupted
 from aswarm._values.json import is_array, is_object, is_zero, sendable_data, shown
 from aswarm._values.messages import SENT_INPUT, Message, as_plain, text_of
+from aswarm._values.output_items import OUTPUT_ITEMS
 from aswarm._values.usage import Usage, latest_usage
 
 from .calls import CallAccumulator, CallSoFar
 from .characters import CutCharacters
 from .failures import failure_in
 from .merge import Pieces, check_parts, is_text, join_pieces, merge_own_key, merge_parts
-from .responses_items import DONE_CALL, OUTPUT_ITEMS
+from .responses_items import DONE_CALL
 from .sse import DONE
 
 Delta = dict[str, Any]

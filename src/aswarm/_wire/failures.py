@@ -1,7 +1,6 @@
-"""Failures of completions: whether the same request may succeed later, and how long to wait.
+"""Failures of completions on the wire: their texts, whether the same request may succeed later, and how long to wait.
 
-`may_pass` computes `CompletionError.retryable` for a new error. `classify` reads a finished error, which may come from a
-user's own source. The module never waits and never sends.
+`may_pass` computes `CompletionError.retryable` for a new error. The module never waits and never sends.
 
 It reads the same headers as the openai SDK. It does not read `x-ratelimit-reset-*`: these headers contain the time until the
 whole limit is available again, but a single request may succeed earlier.
@@ -18,21 +17,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 from aswarm._runtime import clocks
-from aswarm._values.errors import CompletionError, StreamInterrupted, error_and_causes, set_attribute
+from aswarm._values.errors import error_and_causes, set_attribute
+from aswarm._values.failures import TOO_MANY_REQUESTS
 from aswarm._values.json import is_array, is_object, is_zero
 from aswarm._values.text import shortened
 
-# permanent: the same request would fail again.
-# rate_limited: the provider has rejected the request, and accepts no more requests for now.
-# overloaded: the provider has too much load: a 5xx status, a timeout, or no connection.
-# transient: any other temporary failure: 408, 409, a malformed tool call of the model, an interrupted stream.
-FailureKind: TypeAlias = Literal["permanent", "rate_limited", "overloaded", "transient"]
-
-_TOO_MANY_REQUESTS = 429
-_SERVER_ERRORS = 500
 _LOWEST_STATUS = 100
 # Texts of permanent failures; the status does not matter. OpenAI and Groq reject a request that is larger than the limit of a
 # minute: "Request too large for gpt-4o ... on tokens per min (TPM): Limit 30000, Requested 36278.". They send the same code
@@ -46,8 +38,6 @@ _PASSING_CODES = (
     "vector_store_timeout",
 )
 _ADVICE = {"true": True, "false": False}
-# A longer Retry-After is ignored. It must be a mistake, such as a timestamp instead of seconds.
-_LONGEST_WAIT = 86_400.0
 # The keys of an error body under which providers put their texts, the best first. FastAPI sends `detail` (a text, an object, or a
 # list with `msg`), OAuth `error_description`; other keys are those of gateways. `_SAID_BESIDE`: only if there is no other text.
 _SAID = ("message", "error_description", "error", "detail", "details", "errors", "msg")
@@ -68,19 +58,6 @@ _QUOTED_HEADER = re.compile(
 _HIDDEN = r"\1 (hidden, because it may be the API key; look for a line break or a space at its end)"
 
 
-def classify(error: CompletionError) -> FailureKind:
-    """Return the kind of a failure. Reads only the public attributes of the error."""
-    if not error.retryable:
-        return "permanent"
-    if isinstance(error, StreamInterrupted):
-        return "transient"
-    if error.status_code == _TOO_MANY_REQUESTS or error.retry_after is not None:
-        return "rate_limited"
-    if error.status_code is None or error.status_code >= _SERVER_ERRORS:
-        return "overloaded"
-    return "transient"
-
-
 def may_pass(text: str, status: int | None, code: object = None, advice: bool | None = None) -> bool:
     """Return whether a failed request may succeed later.
 
@@ -99,7 +76,7 @@ def may_pass(text: str, status: int | None, code: object = None, advice: bool | 
 def status_of(code: object) -> int | None:
     """Return the HTTP status for a provider's code of a failure, or None."""
     if code in _REJECTED_CODES:
-        return _TOO_MANY_REQUESTS
+        return TOO_MANY_REQUESTS
     number = int(text) if (text := str(code)).isdecimal() and len(text) == 3 else 0  # noqa: PLR2004 - HTTP has three digits
     return number if number >= _LOWEST_STATUS else None
 
@@ -172,21 +149,6 @@ def _in_text(text: str, depth: int) -> list[str]:
 def is_retryable_status(status: int | None) -> bool:
     """Return whether a request with this HTTP status may be retried: 408, 409, 429 or 5xx, as in the openai SDK."""
     return status is not None and (status in (408, 409, 429) or 500 <= status < 600)  # noqa: PLR2004 - HTTP's numbers
-
-
-def requested_wait(seconds: float | None) -> float:
-    """Return the seconds of a Retry-After; 0 for None, and for more than a day, which must be a mistake."""
-    return seconds if seconds is not None and seconds <= _LONGEST_WAIT else 0.0
-
-
-def give_up(error: CompletionError, run_id: str) -> None:
-    """Mark an error after the last retry (of the rate limiter or `retry`). Then no outer `retry` of this run retries it."""
-    set_attribute(error, "_given_up_in", run_id)  # the id of the run, because a source may raise one error in many runs
-
-
-def is_given_up(error: CompletionError, run_id: str) -> bool:
-    """Return whether `give_up` has marked this error for this run."""
-    return getattr(error, "_given_up_in", None) == run_id
 
 
 def hide_header_values(error: BaseException) -> None:

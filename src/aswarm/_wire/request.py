@@ -14,17 +14,15 @@ from aswarm._values.content import Part, described, text_part
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object, sendable_data
 from aswarm._values.messages import Message, text_of
+from aswarm._values.output_items import OUTPUT_ITEMS, without_items
 
 from .body_json import body_json
-from .responses_items import OUTPUT_ITEMS
 from .responses_request import KnownHistory, responses_body
 
 # Keys that only the run sets; `model_settings` does not override them.
 _DECIDED = frozenset({"messages", "stream", "tools"})
 _CONTENT = operator.methodcaller("get", "content")
 _ATOMS = (str, int, float, type(None))
-# Keys of messages from the Responses API. Servers of Chat Completions reject unknown keys.
-_RESPONSES_KEYS = frozenset({OUTPUT_ITEMS, "reasoning_content"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,34 +238,6 @@ def is_chat(messages: Sequence[Message]) -> bool:
     if list not in map(type, map(_CONTENT, messages)):
         return True
     return not any(isinstance(message.get("content"), list) and message.get("role") == "tool" for message in messages)
-
-
-def without_items(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages without items of the Responses API. Only the provider that sent an item can read it.
-
-    A message that has only items, for example an image that the provider generated, is removed.
-    """
-    stripped = (_without_items(message) if OUTPUT_ITEMS in message else message for message in messages)
-    return [message for message in stripped if message]
-
-
-def chunk_without_items(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the chunk of a completion without items of the Responses API."""
-    choices = chunk.get("choices")
-    return {**chunk, "choices": [*map(_choice_without_items, choices)]} if is_array(choices) else chunk
-
-
-def _choice_without_items(choice: Any) -> Any:
-    for key in ("message", "delta"):
-        wire = choice.get(key) if is_object(choice) else None
-        if is_object(wire) and OUTPUT_ITEMS in wire:
-            return {**choice, key: {name: value for name, value in wire.items() if name not in _RESPONSES_KEYS}}
-    return choice
-
-
-def _without_items(message: Message) -> Message:
-    rest = {key: value for key, value in message.items() if key not in _RESPONSES_KEYS}
-    return rest if any(value for key, value in rest.items() if key != "role") else {}
 
 
 def _media_after_results(messages: Sequence[Message]) -> Iterator[Message]:

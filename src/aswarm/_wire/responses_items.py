@@ -12,9 +12,8 @@ from typing import Any
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message, is_json_object, text_of
+from aswarm._values.output_items import OUTPUT_ITEMS
 
-# The key of an assistant message for its output items, unchanged and in order.
-OUTPUT_ITEMS = "responses_output"
 # A key in a choice of a chunk: the index of a call whose arguments are complete. Only the accumulator reads it.
 DONE_CALL = "responses_done_call"
 # The item types of calls, and the key of their arguments or input.

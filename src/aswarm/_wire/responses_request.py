@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object, shown
 from aswarm._values.messages import Message, text_of
+from aswarm._values.output_items import OUTPUT_ITEMS
 
-from .responses_items import OUTPUT_ITEMS, Item, items_to_replay, objects_in
+from .responses_items import Item, items_to_replay, objects_in
 
 # The limit of output tokens has two names in Chat Completions, and another name in the Responses API.
 _RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}

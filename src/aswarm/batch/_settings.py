@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from aswarm._run.options import MAX_TURNS, ItemKeywords, RunOptions
+from aswarm._run.options import ItemKeywords, RunOptions
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_count, is_object
+from aswarm._values.options import MAX_TURNS
 from aswarm._values.output import Output, answer_type, as_output
 
 from ._item import Item

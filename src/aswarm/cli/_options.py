@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from aswarm._blocking.sync_swarm import wait_on_event_loop
-from aswarm._providers.apis import ApiName
-from aswarm._providers.keys import MissingKeyError
-from aswarm._run.options import MAX_TURNS
 from aswarm._values.agent import Agent
 from aswarm._values.budget import Budget
-from aswarm._values.errors import ConfigurationError
+from aswarm._values.errors import ConfigurationError, MissingKeyError
+from aswarm._values.options import MAX_TURNS, ApiName
 
 from ._exits import SetupError
 

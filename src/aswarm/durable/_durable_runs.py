@@ -22,13 +22,13 @@ from aswarm._record import log
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
 from aswarm._record.log import RunRow
-from aswarm._run.handlers import NO_RUN
 from aswarm._run.options import Messages
 from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Transaction
 from aswarm._swarm import AsyncSwarm, has_rate_limits, require_client
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, RunError
+from aswarm._values.log_fields import NO_RUN
 from aswarm._values.messages import normalize
 from aswarm.batch import Item
 from aswarm.runs import _deleting

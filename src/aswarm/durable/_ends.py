@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import anyio
 
 from aswarm._record.entries import Entry
-from aswarm._run.handlers import NO_RUN
 from aswarm._values.errors import StoreError
+from aswarm._values.log_fields import NO_RUN
 from aswarm.runs._changes import Changes
 
 logger = logging.getLogger("aswarm")

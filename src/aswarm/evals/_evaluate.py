@@ -15,12 +15,12 @@ from typing import Any, TypedDict, Unpack
 
 import anyio
 
-from aswarm._run.options import MAX_TURNS
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.hints import name_of
 from aswarm._values.agent import Agent, Response, as_response, default_model, model_of
 from aswarm._values.errors import AswarmError, ConfigurationError, named, set_attribute
 from aswarm._values.json import is_count, shown
+from aswarm._values.options import MAX_TURNS
 from aswarm._values.output import answer_text
 
 from ._calls import calls_of, unexpected, unexpected_output

@@ -20,8 +20,8 @@ from aswarm._values.errors import AswarmError, CompletionError
 from aswarm._values.json import is_array, shown
 from aswarm._values.messages import Message
 from aswarm._values.output import Output, answer_type
+from aswarm._values.output_items import OUTPUT_ITEMS
 from aswarm._values.usage import Usage
-from aswarm._wire.responses_items import OUTPUT_ITEMS
 
 _LINE = 200  # characters of an answer that an error shows
 # The status codes of servers that do not support response_format, or do not support this form of it.

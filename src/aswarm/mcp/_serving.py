@@ -35,17 +35,16 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from aswarm import __version__
 from aswarm._agent_tool import PARAMETERS, description_of
 from aswarm._run.current_call import failing_exits
-from aswarm._run.options import MAX_TURNS
 from aswarm._run.streams import EventStream
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.directory import AgentDirectory, agents_in_functions
-from aswarm._tools.tool import RUNS_ELSEWHERE
 from aswarm._values.agent import Agent, Response, slug
-from aswarm._values.decisions import Answer, Decision, Deny, OpenCall, waiting, waiting_entries
+from aswarm._values.decisions import RUNS_ELSEWHERE, Answer, Decision, Deny, OpenCall, waiting, waiting_entries
 from aswarm._values.errors import AswarmError, ConfigurationError, named
 from aswarm._values.events import Event, HandedOff, ToolCallStarted, TurnStarted
 from aswarm._values.json import is_json
 from aswarm._values.messages import Message
+from aswarm._values.options import MAX_TURNS
 from aswarm._values.output import answer_text
 from aswarm._values.text import one_line
 

@@ -18,9 +18,9 @@ from mcp import Client
 from mcp.types import Tool
 
 from aswarm._run.current_call import set_running
-from aswarm._run.handlers import NO_RUN
 from aswarm._runtime.backend import BackgroundTask
 from aswarm._values.errors import CallerMistake
+from aswarm._values.log_fields import NO_RUN
 
 _CLOSE_SECONDS = 5.0  # a server has this time to stop; afterwards, its process is killed, or its connection is dropped
 # The time to stop for a server whose session is still being opened. Not 0: asyncio kills a process whose start is cancelled,

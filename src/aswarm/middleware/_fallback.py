@@ -12,7 +12,8 @@ from aswarm._providers.openai import source_for
 from aswarm._run.handlers import CompletionHandler, Handlers, Middleware, isolated
 from aswarm._values.errors import CompletionError, ConfigurationError
 from aswarm._values.json import shown
-from aswarm._wire.request import CompletionRequest, chunk_without_items, without_items
+from aswarm._values.output_items import chunk_without_items, without_items
+from aswarm._wire.request import CompletionRequest
 
 from ._retry import checked
 

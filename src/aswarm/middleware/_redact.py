@@ -16,7 +16,8 @@ from aswarm._run.handlers import Handlers, Middleware
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message
-from aswarm._wire.request import CompletionRequest, without_items
+from aswarm._values.output_items import without_items
+from aswarm._wire.request import CompletionRequest
 
 # Keys whose values are not text of the conversation. A changed id would separate a call from its answer. A server would reject
 # changed encrypted reasoning or base64 audio.

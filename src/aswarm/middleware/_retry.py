@@ -20,10 +20,9 @@ import anyio
 
 from aswarm._run.handlers import Handlers, Middleware, isolated
 from aswarm._values.errors import CompletionError, ConfigurationError
+from aswarm._values.failures import ATTEMPT_BACKOFF, classify, give_up, is_given_up, requested_wait
 from aswarm._values.json import is_count
 from aswarm._wire.accumulator import Accumulator, as_one_chunk
-from aswarm._wire.backoff import ATTEMPT_BACKOFF
-from aswarm._wire.failures import classify, give_up, is_given_up, requested_wait
 from aswarm._wire.request import CompletionRequest
 
 logger = logging.getLogger("aswarm")

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aswarm._blocking.sync_swarm import Swarm, engine_of, wait_on_event_loop
-from aswarm._providers.apis import ApiName
 from aswarm._runtime.backend import scheduler
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import AswarmError
+from aswarm._values.options import ApiName
 from aswarm._values.text import how_to_install, one_line
 
 from ._chat import READ_ERRORS, Chat

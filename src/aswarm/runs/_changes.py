@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from aswarm._run.handlers import NO_RUN
 from aswarm._values.errors import StoreError
+from aswarm._values.log_fields import NO_RUN
 
 logger = logging.getLogger("aswarm")
 

@@ -22,7 +22,6 @@ from aswarm._record import log
 from aswarm._record.entries import Entry, entries_of, now
 from aswarm._record.fold import whole_end
 from aswarm._record.log import RunRow
-from aswarm._run.handlers import NO_RUN
 from aswarm._runtime import clocks
 from aswarm._sql.liveness import Liveness
 from aswarm._sql.processes import Processes
@@ -30,6 +29,7 @@ from aswarm._sql.transactions import Transaction, chunks
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, StoreError
+from aswarm._values.log_fields import NO_RUN
 from aswarm.conversations import Conflict
 from aswarm.conversations._base import SQLStore
 from aswarm.conversations._records import database_text, is_database_text

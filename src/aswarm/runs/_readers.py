@@ -11,8 +11,8 @@ import anyio.abc
 
 from aswarm._record import log
 from aswarm._record.entries import now
-from aswarm._run.handlers import NO_RUN
 from aswarm._sql.database import Database
+from aswarm._values.log_fields import NO_RUN
 
 from ._live import LiveRun
 from ._runs import RunRecord

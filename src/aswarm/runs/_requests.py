@@ -18,8 +18,8 @@ from aswarm._record.entries import public_ids
 from aswarm._record.entry_maker import CLIENT_TOOL
 from aswarm._run.resuming import as_decision, by_position, fault_of_expected
 from aswarm._tools.conversion import arguments_or_text
-from aswarm._tools.tool import RUNS_ELSEWHERE
 from aswarm._values.decisions import (
+    RUNS_ELSEWHERE,
     Answer,
     Approve,
     Decision,

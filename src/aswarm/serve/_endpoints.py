@@ -17,10 +17,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from aswarm._record.entries import as_json
-from aswarm._run.handlers import NO_RUN
 from aswarm._swarm import uses_responses
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError
 from aswarm._values.json import is_object, jsonable, shown
+from aswarm._values.log_fields import NO_RUN
 from aswarm._values.messages import Message, text_of
 from aswarm.runs._requests import ClientRequest, ClientTool, InvalidRequest, NewMessage, RequestRefused
 from aswarm.runs._run import Run

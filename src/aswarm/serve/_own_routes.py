@@ -12,9 +12,9 @@ from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
 from aswarm._record.entry_maker import EntryMaker, ErrorText, general_error
-from aswarm._run.handlers import NO_RUN
 from aswarm._run.streams import EventStream
 from aswarm._values.agent import Response
+from aswarm._values.log_fields import NO_RUN
 from aswarm._values.messages import Message
 from aswarm.runs._live import LiveEntries
 from aswarm.runs._run import Run

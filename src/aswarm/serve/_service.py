@@ -29,10 +29,10 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aswarm._record.entry_maker import ErrorText
-from aswarm._run.handlers import NO_RUN
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.log_fields import NO_RUN
 from aswarm.conversations import Store
 from aswarm.runs._local_runs import LocalRuns
 from aswarm.runs._requests import CallAnswer

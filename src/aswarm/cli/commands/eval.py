@@ -17,8 +17,8 @@ from aswarm.cli._options import budget_option, context_option, max_turns_option,
 from aswarm.cli._output import log_as_notes, reserve_stdout, write, writing
 
 if TYPE_CHECKING:
-    from aswarm._providers.apis import ApiName
     from aswarm._values.budget import Budget
+    from aswarm._values.options import ApiName
     from aswarm.evals import Report
 
 

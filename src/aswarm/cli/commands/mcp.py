@@ -19,8 +19,8 @@ from aswarm.cli._server import LOOPBACK, listening, port_option, shown_address
 if TYPE_CHECKING:
     from mcp.server import Server
 
-    from aswarm._providers.apis import ApiName
     from aswarm._values.agent import Agent
+    from aswarm._values.options import ApiName
 
 
 @command(

@@ -12,11 +12,11 @@ import click
 
 from aswarm._blocking.caller import in_callers_thread
 from aswarm._blocking.sync_swarm import Swarm, engine_of, wait_on_event_loop
-from aswarm._providers.apis import ApiName
 from aswarm._values.agent import Agent, Response, as_response
 from aswarm._values.budget import Budget
 from aswarm._values.decisions import Decisions
 from aswarm._values.errors import AswarmError
+from aswarm._values.options import ApiName
 from aswarm._values.output import answer_text
 from aswarm._values.text import counted, one_line
 from aswarm.cli._command import command

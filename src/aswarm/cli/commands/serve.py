@@ -17,7 +17,7 @@ from aswarm.cli._options import AGENT_HELP, mcp_option, provider, provider_optio
 from aswarm.cli._server import serve_until_stopped, server_options
 
 if TYPE_CHECKING:
-    from aswarm._providers.apis import ApiName
+    from aswarm._values.options import ApiName
 
 
 @command(

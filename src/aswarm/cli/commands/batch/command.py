@@ -10,10 +10,10 @@ from typing import Any, Literal, TextIO, get_args
 
 import click
 
-from aswarm._providers.default_client import Transport
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
+from aswarm._values.options import Transport
 from aswarm._values.text import counted
 from aswarm.batch import Item, Outcome
 from aswarm.cli._command import command

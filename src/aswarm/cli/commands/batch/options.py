@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from aswarm._providers.apis import ApiName
-from aswarm._providers.default_client import Transport
 from aswarm._values.budget import Budget
+from aswarm._values.options import ApiName, Transport
 from aswarm.cli._exits import SetupError
 
 from .output import rejected_path

@@ -1,0 +1,13 @@
+"""Values of the options of a swarm and of its runs."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+ApiName: TypeAlias = Literal["auto", "chat", "responses"]
+"""The API of a provider. "auto": the Responses API for OpenAI's own hosts, otherwise Chat Completions."""
+Transport: TypeAlias = Literal["auto", "httpx", "aiohttp", "direct"]
+"""The HTTP library of the default client."""
+# The default limit of completions for runs that no person watches: in a batch, in evals, on the command line. A run without
+# a limit logs a warning after this number of completions.
+MAX_TURNS = 100
