@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RunError
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
 from aswarm.batch import Item, Outcome
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step
 from aswarm.testing import call as scripted_call
@@ -163,18 +163,6 @@ async def test_an_error_has_the_partial_response() -> None:
     assert outcome.error.response is not None
     assert [message["role"] for message in outcome.error.response.messages] == ["assistant", "tool"]
     assert (outcome.usage.requests, outcome.attempts) == (1, 1)
-
-
-async def test_a_failure_never_touches_another_item() -> None:
-    """All other items are answered if some items raise exceptions."""
-
-    async def gate(text: str) -> None:
-        if int(text) % 3 == 0:
-            raise ZeroDivisionError(text)
-
-    outcomes = await outcomes_of(Echo(gate), map(str, range(30)), concurrency=4)
-    assert sorted(outcome.index for outcome in outcomes if outcome.error is None) == [n for n in range(30) if n % 3]
-    assert all(isinstance(outcome.error, RunError) for outcome in outcomes if outcome.index % 3 == 0)
 
 
 # --- order ------------------------------------------------------------------------------------------------------------

@@ -47,14 +47,6 @@ def replaced(outcome: Outcome, other: Outcome) -> Outcome:
     )
 
 
-async def test_a_recorded_response_has_the_id_of_its_run(journal: Path) -> None:
-    """A response from the journal has the id of the run that made it."""
-    [first] = await outcomes_of(Echo(), ["x"], journal=journal)
-    [again] = await outcomes_of(Echo(), ["x"], journal=journal)
-    assert first.response is not None and again.response is not None
-    assert again.response.run_id == first.response.run_id != ""
-
-
 async def test_an_outcome_has_the_unknown_calls_of_its_item(journal: Path) -> None:
     """A failed item, its continuation and its outcome from the journal have the unknown calls. A rerun runs a failed item again."""
 

@@ -156,25 +156,6 @@ async def test_an_error_of_the_iterator_after_leaving_is_logged(caplog: pytest.L
     assert "gone" in caplog.text
 
 
-async def test_tools_are_cancelled_and_awaited() -> None:
-    """A running async function is cancelled with its run."""
-    ended: list[str] = []
-
-    async def wait() -> str:
-        try:
-            await anyio.sleep_forever()
-        finally:
-            ended.append("wait")
-        return ""
-
-    async def gate(_: str) -> Any:
-        return answer("", [call("wait")])
-
-    async with Echo(gate).swarm().batch(Agent(functions=[wait]), ["x", "y"]):
-        await idle()
-    assert ended == ["wait", "wait"]
-
-
 async def test_open_responses_are_closed() -> None:
     """Leaving a batch closes its HTTP responses."""
     model = ScriptedModel(lambda _: ScriptedAnswer("late", delay=60))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 from pydantic import BaseModel
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, RunError, UnknownCall, Usage
-from aswarm.batch import Batch, Completed, Failed, Outcome
+from aswarm.batch import Completed, Failed
 from aswarm.testing import Failure, ScriptedModel, call
 
 CALL = UnknownCall("1", "pay", "{}", "Payer")
@@ -34,25 +33,6 @@ def test_a_test_of_a_user_may_make_them() -> None:
         Completed("a", 0)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="error"):
         Failed("a", 0)  # type: ignore[call-arg]
-
-
-def test_a_match_distinguishes_outcomes() -> None:
-    """A match distinguishes outcomes by class, and by a field of the base class."""
-    for outcome, expected in [
-        (Completed("a", 0, Response()), "completed"),
-        (Failed("a", 0, error=OSError()), "failed"),
-    ]:
-        match outcome:
-            case Outcome(error=OSError()):
-                found = "failed"
-            case Completed(response=Response()):
-                found = "completed"
-        assert found == expected
-
-
-def test_the_type_is_the_same_for_checkers_and_at_run_time() -> None:
-    """The type of an outcome is a union of two public classes."""
-    assert get_type_hints(Batch.__anext__)["return"] == Completed | Failed
 
 
 # --- outcomes with a type ---

@@ -12,21 +12,18 @@ from pydantic import BaseModel
 
 from aswarm import (
     Agent,
-    Answer,
     AsyncSwarm,
     Budget,
     CompletionError,
     ConfigurationError,
-    Hold,
     Result,
     RunError,
     RunFinished,
     Swarm,
     ToolCallFinished,
-    current_call,
     tool,
 )
-from aswarm.conversations import Conflict, Conversation, MemoryStore, PostgresStore, SQLiteStore, last
+from aswarm.conversations import Conflict, Conversation, MemoryStore, last
 from aswarm.guards import Block, Blocked, CheckedInput, Replace, guard_answer, guard_input
 from aswarm.testing import Failure, ScriptedModel, call, check_history
 from tests.support.conversations.stores import change, read, user
@@ -59,15 +56,6 @@ async def test_a_run_adds_its_messages() -> None:
     assert stored.messages == [user("Where is order 7?"), *response.messages]
     assert (stored.agent, stored.stop, stored.context_variables) == ("Agent", "answer", {"name": "Ann"})
     check_history(stored.messages)
-
-
-async def test_the_next_run_continues() -> None:
-    """The next request has the whole history, also with another `Conversation` of the same id."""
-    store, model = MemoryStore(), ScriptedModel(["One.", "Two."])
-    for text in ("1", "2"):
-        chat = store.conversation("a", AsyncSwarm(model.client()), agent=Agent())
-        await chat.run(text)
-    assert [each["content"] for each in model.requests[1].messages][1:] == ["1", "One.", "2"]
 
 
 async def test_a_conversation_that_was_never_written_is_empty() -> None:
@@ -430,25 +418,6 @@ async def test_a_caller_may_answer_calls_itself() -> None:
     assert results == ["refused by a clerk", "not run: interrupted"]
 
 
-async def test_a_question_and_its_answer() -> None:
-    """A function that raises Hold is called again, with the answer."""
-
-    @tool(may_wait=True)
-    async def pay() -> str:
-        """Pay."""
-        if not current_call().is_approved:
-            raise Hold("Which account?", data=["giro"])
-        return f"paid from {current_call().answer}"
-
-    chat = chat_of([call("pay", call_id="c1")], "Paid.", agent=Agent(functions=[pay]))
-    await chat.run("Pay")
-    [question] = (await chat.load()).waiting
-    assert (question.reason, question.data) == ("Which account?", ["giro"])
-    response = await chat.resume({"c1": Answer("giro")})
-    assert response.messages[0]["content"] == "paid from giro"
-    assert not (await chat.load()).waiting
-
-
 async def test_resume_asks_again_after_a_failure() -> None:
     """The message of the user is not written a second time."""
     chat = chat_of(Failure(500, "broken"), "Here I am.")
@@ -663,12 +632,6 @@ async def test_decisions_are_about_one_revision() -> None:
     assert await store.delete("a")
     with pytest.raises(Conflict, match="deleted"):
         await chat.resume(True, revision=now.revision)
-
-
-def test_the_stores_are_public() -> None:
-    """Stores name the package that exports them."""
-    for kind in (MemoryStore, SQLiteStore, PostgresStore, Conversation):
-        assert kind.__module__ == "aswarm.conversations"
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

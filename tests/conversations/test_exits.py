@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,11 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Hold, RunError, tool
-from aswarm.conversations import Change, Conflict, Conversation, MemoryStore, SQLiteStore, Store
-from aswarm.middleware import CompletionHandler, ToolOutcome
+from aswarm.conversations import Change, Conversation, MemoryStore, SQLiteStore, Store
+from aswarm.middleware import CompletionHandler
 from aswarm.testing import ScriptedModel, call, check_history
-from tests.support.conversations.stores import change, read, user
-from tests.support.middleware.middlewares import Chunks, around_calls, around_completions, passed_on
+from tests.support.conversations.stores import read, user
+from tests.support.middleware.middlewares import Chunks, around_completions, passed_on
 from tests.support.runtime.virtual_time import virtual_backend
 
 pytestmark = pytest.mark.anyio
@@ -181,19 +181,6 @@ async def test_an_event_loop_that_ends(path: Any) -> None:
         assert await answers(store) == [UNKNOWN]
 
 
-@pytest.mark.parametrize("is_instead", [True, False])
-async def test_a_middleware_around_a_call(store: Store, is_instead: bool) -> None:
-    """An answer in place of the function is kept; after a wrong result, the run fails and the call is unknown."""
-
-    async def around(inner: Any, made: Any, context: Any, started: Any) -> Any:
-        return ToolOutcome("instead") if is_instead else str(await inner(made, context, started))
-
-    chat = chat_of(store, Agent(functions=[pay]), call("pay"), "Done.", middleware=[around_calls(around)])
-    with nullcontext() if is_instead else pytest.raises(Exception, match="must return a ToolOutcome"):
-        await chat.run("Go")
-    assert await answers(store) == ["instead" if is_instead else UNKNOWN]
-
-
 class FailingStore(MemoryStore):
     """A store whose writes fail from number `first` to number `last`, counted from 1. `mode`: how."""
 
@@ -305,25 +292,6 @@ async def test_an_event_loop_that_ends_in_the_last_write() -> None:
         await task
     stored = await chat.load()
     assert (stored.stop, len(stored.messages)) == ("answer", 2)
-
-
-async def test_a_run_that_was_overtaken_writes_nothing_more() -> None:
-    """A Conflict is raised once, and nothing is tried again."""
-    store = FailingStore(99, 99)
-
-    async def elsewhere() -> str:
-        """Write as another process does."""
-        stored = await store.load("a")
-        assert stored is not None
-        await MemoryStore.write(store, "a", change(stored, user("other"), keep=0))
-        return "ok"
-
-    chat = chat_of(store, Agent(functions=[elsewhere]), call("elsewhere"), "unreachable")
-    with pytest.raises(Conflict) as caught:
-        await read(chat.stream("Go"))
-    assert store.writes == 3
-    assert caught.value.response is not None
-    assert (await chat.load()).messages == [user("other")]
 
 
 @asynccontextmanager

@@ -157,21 +157,6 @@ async def test_a_transaction_waits_ten_seconds_for_a_lock(conninfo: str, admin: 
     assert admin.execute("SELECT * FROM seen").fetchall() == [("10s", f"test_{conninfo.rpartition('test_')[2]}")]
 
 
-async def test_a_task_that_is_cancelled_in_a_transaction(conninfo: str, admin: psycopg.Connection) -> None:
-    """The transaction is done, and no later transaction gets a part of it."""
-    first = change(None, user("1"))
-    async with PostgresStore(conninfo) as store:
-        await store.write("a", first)
-        with locked_row(conninfo):
-            task = asyncio.create_task(store.write("a", change(first, user("2"))))
-            await until_waiting(admin)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        stored = await store.load("a")
-        assert stored is not None and len(stored.messages) == 2
-
-
 async def test_a_task_that_is_cancelled_while_it_opens(conninfo: str, admin: psycopg.Connection) -> None:
     """No connection stays."""
     admin.execute("SELECT pg_advisory_lock(%s)", (APPLICATION,))  # under which the tables are made
@@ -185,30 +170,6 @@ async def test_a_task_that_is_cancelled_while_it_opens(conninfo: str, admin: psy
     admin.execute("SELECT pg_advisory_unlock(%s)", (APPLICATION,))
     async with store:
         assert await store.load("a") is None
-
-
-async def test_tasks_of_every_event_loop_may_use_a_store(conninfo: str) -> None:
-    """A store works in all event loops from its opening to its closing."""
-    store = PostgresStore(conninfo)
-    with pytest.raises(ConfigurationError, match="not open in this process"):
-        await store.load("a")
-    async with store:
-        await asyncio.to_thread(asyncio.run, store.write("a", change(None)))
-        assert await store.load("a")
-    with pytest.raises(ConfigurationError, match="not open in this process"):
-        await store.load("a")
-
-
-async def test_a_store_that_is_closed_during_a_transaction(conninfo: str, admin: psycopg.Connection) -> None:
-    """The transaction ends, and leaves no connection."""
-    store = PostgresStore(conninfo)
-    await store.__aenter__()
-    await store.write("a", change(None))
-    task = asyncio.create_task(store.write("b", change(None)))
-    await asyncio.sleep(0)
-    await store.aclose()
-    await task
-    await until_alone(admin)
 
 
 @pytest.mark.processes

@@ -222,19 +222,3 @@ async def test_a_task_that_is_cancelled_while_it_opens(path: Path, content: byte
     path.unlink()
     async with store:
         assert await store.load("a") is None
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_store_is_not_open_in_a_forked_child(path: Path) -> None:
-    """The child gets an error, and does not wait for a thread that it does not have."""
-    async with SQLiteStore(path) as store:
-        pid = os.fork()
-        if not pid:
-            try:
-                store.load("a").send(None)
-            except ConfigurationError:
-                os._exit(0)
-            os._exit(1)
-        _, status = os.waitpid(pid, 0)
-        assert os.waitstatus_to_exitcode(status) == 0

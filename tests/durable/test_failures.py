@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import sqlite3
 import threading
 from contextlib import closing
@@ -21,7 +19,6 @@ pytest.importorskip("dbos", reason="durable runs need dbos")
 from dbos import DBOS
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RateLimits, RunError, StoreError
-from aswarm.cli.commands.runs import _work
 from aswarm.durable import DurableRuns
 from aswarm.runs import Limits, NewRun, Run, RunNotFound
 from aswarm.testing import ScriptedModel, call
@@ -172,18 +169,6 @@ async def test_a_run_of_a_process_that_hangs_is_released(tmp_path: Path, shop: S
 
 
 @pytest.mark.heavy
-async def test_a_replay_that_fails_does_not_keep_a_run_from_being_stopped(
-    tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture
-) -> None:
-    """This process does not have its functions."""
-    await interrupted(tmp_path, [call("slow")], shop)
-    hidden = Agent(name="Boss")
-    async with durable(tmp_path, [], shop, agents=hidden, failover_seconds=0.02) as runs:
-        with pytest.raises(RunError, match="cannot be continued"):
-            await (await runs.get_run("r")).result()
-
-
-@pytest.mark.heavy
 async def test_old_runs_are_deleted_by_limits(tmp_path: Path, shop: Shop) -> None:
     """The runs of users of a service need no call of `purge`. Runs of a program and waiting runs stay."""
     script = ["Hello.", call("pay", amount=1), "Hello."]
@@ -239,36 +224,6 @@ async def test_limits_of_one_process_are_logged(tmp_path: Path, shop: Shop, capl
                 assert "apply to this process alone" in caplog.text
                 with pytest.raises(RuntimeError, match="call _as_client"):
                     runs._as_client()
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("signals", [1, 2])
-async def test_a_worker_ends_after_a_signal(tmp_path: Path, shop: Shop, signals: int) -> None:
-    """It waits for its runs first; a second signal ends the wait, and another process continues the run."""
-    async with durable(tmp_path, [], shop, concurrency=0) as client:
-        await client.start("Boss", "Hi!", run_id="r")
-    runs = DurableRuns(
-        AsyncSwarm(ScriptedModel([call("look"), "Done."]).client()),
-        agents=shop.agents(),
-        store=f"sqlite:///{tmp_path / 'runs.db'}",
-        version="1",
-    )
-
-    async def end() -> None:
-        await shop.began.wait()
-        os.kill(os.getpid(), signal.SIGTERM)
-        while not runs._draining.is_set:
-            await anyio.sleep(0.01)
-        if signals == 1:
-            shop.go.set()
-        else:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(end)
-        await _work(runs, 600)
-    async with durable(tmp_path, [], shop, concurrency=0) as client:
-        assert (await client.find_run("r")).record.status == ("finished" if signals == 1 else "running")
 
 
 @pytest.mark.heavy

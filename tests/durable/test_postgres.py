@@ -36,21 +36,6 @@ async def test_a_dead_process_is_replaced(tmp_path: Path, url: str, shop: Shop) 
     assert shop.keys == {"count": ["r:1:0"], "slow": ["r:2:0"]}
 
 
-@pytest.mark.heavy
-async def test_a_reader_elsewhere_is_notified(tmp_path: Path, url: str, shop: Shop) -> None:
-    """The database notifies the other processes, so nothing is polled."""
-    async with (
-        durable(tmp_path, [call("slow"), "Done."], shop, url=url) as runs,
-        durable(tmp_path, [], shop, url=url, concurrency=0) as client,
-    ):
-        await runs.start("Boss", "Hi!", run_id="r")
-        found = await client.get_run("r")
-        shop.go.set()
-        types = [entry.type async for entry in found.entries()]
-        assert types[-1] == "RunFinished"
-        assert (await found.result()).text == "Done."
-
-
 async def test_cut_connections_are_made_again(
     tmp_path: Path, url: str, shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -77,23 +62,6 @@ def cut(url: str) -> None:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'durable' AND pid <> pg_backend_pid()"
         )
-
-
-@pytest.mark.heavy
-async def test_tables_of_a_newer_version_are_refused(tmp_path: Path, url: str, shop: Shop) -> None:
-    """The error names the remedy."""
-    async with durable(tmp_path, [], shop, url=url, concurrency=0):
-        pass
-    with psycopg.connect(url, autocommit=True) as connection:
-        found = connection.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'aswarm_format_%'").fetchall()
-        ((table,),) = found
-        connection.execute(f"UPDATE {table} SET version = version + 99")
-        try:
-            with pytest.raises(ConfigurationError, match="newer version of aswarm"):
-                async with durable(tmp_path, [], shop, url=url):
-                    pass
-        finally:
-            connection.execute(f"UPDATE {table} SET version = version - 99")
 
 
 @pytest.mark.heavy

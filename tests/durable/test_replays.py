@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import anyio
@@ -12,7 +11,7 @@ pytest.importorskip("dbos", reason="durable runs need dbos")
 
 from aswarm import Agent, RunError
 from aswarm.testing import call
-from tests.support.durable.durables import Shop, die, durable, interrupted
+from tests.support.durable.durables import Shop, durable, interrupted
 
 pytestmark = pytest.mark.asyncio
 
@@ -49,21 +48,3 @@ async def test_recorded_calls_stay_after_a_change_of_the_code(tmp_path: Path, sh
         stored = await runs.store.load("-/r")
     assert stored is not None
     assert [message["content"] for message in stored.messages if message["role"] == "tool"][:1] == ["counted 1"]
-
-
-@pytest.mark.heavy
-async def test_a_run_that_kills_its_process_is_given_up(
-    tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture
-) -> None:
-    """After so many deaths it has failed with this reason."""
-    await interrupted(tmp_path, [call("look")], shop, max_deaths=2)
-    shop.began = anyio.Event()
-    async with durable(tmp_path, [], shop, max_deaths=2) as runs:
-        await shop.began.wait()
-        die(runs)
-    with caplog.at_level(logging.ERROR, "aswarm"):
-        async with durable(tmp_path, [], shop, max_deaths=2) as runs:
-            with pytest.raises(RunError, match="2 processes died while they executed this run"):
-                await (await runs.get_run("r")).result()
-            assert (await runs.find_run("r")).record.status == "failed"
-    assert "the run r failed" in caplog.text

@@ -9,11 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, ToolError, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, tool
 from aswarm._record.entries import Entry, PublicIds, as_json, joined, now, public_ids
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.fold import Folded, fold
-from aswarm._record.outcomes import recorded_outcome
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.serve.wires.native.encoder import NativeWire
 from aswarm.serve.wires.sse import HEARTBEAT, retry
@@ -301,10 +300,3 @@ def test_an_answer_cut_in_the_middle_is_partial() -> None:
     at = next(at for at, entry in enumerate(log) if entry.type == "TextDelta")
     assert (fold(log[: at + 1]).partial, fold(log[: at + 1]).response_messages) == ("The end.", [])
     assert fold(log).partial == ""
-
-
-def test_the_error_of_a_recorded_call_is_a_tool_error() -> None:
-    """Its text has the type and the message of the original error."""
-    outcome = recorded_outcome({"content": "Error: ValueError: no ink", "error": "ValueError: no ink"}, {}, None)
-    assert isinstance(outcome.error, ToolError)
-    assert (str(outcome.error), outcome.content) == ("ValueError: no ink", "Error: ValueError: no ink")

@@ -109,18 +109,6 @@ async def test_calls_without_ids_have_the_same_ids_again(path: Path) -> None:
     assert len(set(made)) == 2
 
 
-async def test_open_calls_at_the_start_are_recorded_too(path: Path) -> None:
-    """The open calls of a resumed history run once."""
-    notes: list[str] = []
-    agent = Agent(functions=[noting(notes, "one")])
-    history = [{"role": "user", "content": "Hi"}, calls("one")]
-
-    with pytest.raises(Died):
-        await rerun(path, Script(dies()), agent, history, resume=True)
-    assert contents(await rerun(path, Script(says("Done")), agent, history, resume=True)) == ["done"]
-    assert notes == ["one"]
-
-
 async def test_a_recorded_completion_is_the_answer_of_the_provider(path: Path) -> None:
     """A recorded completion gives the same message: parts, refusals, reasoning, odd calls, unknown keys, no usage."""
     odd = [

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, tool
-from aswarm.conversations import MemoryStore, SQLiteStore
+from aswarm.conversations import SQLiteStore
 from aswarm.runs import LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call
 
@@ -75,22 +75,3 @@ async def test_another_process_continues_with_the_same_context(tmp_path: Path) -
     shown = [json.loads(entry.to_json().decode(), parse_constant=refuse_constant) for entry in entries]
     assert shown[0]["context_variables"]["mean"] == "nan"
     assert [each["content"] for each in shown if each["type"] == "ToolCallFinished"] == ["nan", "waited"]
-
-
-async def test_a_conversation_keeps_them_for_the_next_run() -> None:
-    """As it keeps every other number and text."""
-    seen: list[Any] = []
-
-    async def look(context_variables: dict[str, Any]) -> str:
-        seen.append(dict(context_variables))
-        context_variables["more"] = {"deviation": math.nan}
-        return "looked"
-
-    model = ScriptedModel([call("look"), "Done.", call("look"), "Done."])
-    async with MemoryStore() as store:
-        chat = store.conversation(
-            "c", AsyncSwarm(model.client()), agent=Agent(functions=[look]), context_variables=START
-        )
-        await chat.run("Hi!")
-        await chat.run("More")
-    assert is_same(seen[1], {**START, "more": {"deviation": math.nan}})

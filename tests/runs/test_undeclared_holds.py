@@ -8,7 +8,6 @@ import anyio
 import pytest
 
 from aswarm import Agent, Answer, AsyncSwarm, ConfigurationError, Hold, current_call, tool
-from aswarm.batch import Failed, Item
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.runs import LocalRuns, NewRun, Run, fold
 from aswarm.testing import ScriptedModel, call, check_history
@@ -66,14 +65,3 @@ async def test_a_conversation_continues_with_the_declared_function() -> None:
     assert [(each.id, each.reason) for each in asked.waiting] == [("a", "Which?")]
     answered = await conversation.resume({"a": Answer("this")})
     assert (answered.text, results(answered.messages)) == ("Done.", ["asked this"])
-
-
-async def test_an_item_of_a_batch_fails_with_its_response() -> None:
-    """Other items go on."""
-    swarm = AsyncSwarm(ScriptedModel(lambda request: CALLS if len(request.messages) == 2 else "Done.").client())
-    items = [Item("Go", agent=agent(declared=False)), Item("Go", agent=agent(declared=True))]
-    async with swarm.batch(Agent(), items, ordered=True) as batch:
-        failed, waiting = [outcome async for outcome in batch]
-    assert isinstance(failed, Failed) and isinstance(failed.error, ConfigurationError)
-    assert failed.error.response is not None and results(failed.error.response.messages) == ["looked"]
-    assert waiting.response is not None and waiting.response.stop == "waiting"

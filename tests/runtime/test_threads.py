@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -218,17 +217,6 @@ async def test_context_vars_reach_the_thread() -> None:
         return request_id.get()
 
     assert contents(await run_turn([look], [call("look")])) == ["r-1"]
-
-
-async def test_a_mapping_view_in_a_thread_is_read_only() -> None:
-    """A plain function that asks for a `Mapping` gets a view in its thread too, with or without a timeout."""
-
-    def look(context_variables: Mapping[str, Any]) -> str:
-        return f"{context_variables['x']} {hasattr(context_variables, 'update')}"
-
-    timed = tool(timeout=5, name="timed")(look)
-    response = await run_turn([look, timed], [call("look"), call("timed")], context_variables={"x": 1})
-    assert contents(response) == ["1 False", "1 False"]
 
 
 async def test_a_function_whose_run_has_left_its_slot_is_not_called() -> None:

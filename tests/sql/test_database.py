@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import locale
 import math
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -467,24 +466,6 @@ async def test_a_long_query_in_memory_lets_other_tasks_run() -> None:
     assert (counts[0], counts[-1]) == (0, 1)
     with pytest.raises(StoreError, match="no such table"):
         await database.read(lambda: single("SELECT * FROM absent"))
-
-
-@pytest.fixture
-def turkish() -> Iterator[None]:
-    """The locale in which the small letter of "I" is not "i"."""
-    before = locale.setlocale(locale.LC_CTYPE)
-    try:
-        locale.setlocale(locale.LC_CTYPE, "tr_TR.UTF-8")
-    except locale.Error:
-        pytest.skip("the system does not have this locale")
-    yield
-    locale.setlocale(locale.LC_CTYPE, before)
-
-
-async def test_an_insert_has_a_count_in_a_turkish_locale(turkish: None, database: ThreadedDatabase) -> None:
-    """Before Python 3.13, it would be -1, and a conflict would be taken for a success."""
-    assert await database.run(single, "INSERT INTO item VALUES (?)", "a") == [(1,)]
-    assert await database.run(single, "INSERT INTO item VALUES (?) ON CONFLICT DO NOTHING", "a") == [(0,)]
 
 
 def test_python_does_not_compare_a_capital_letter_of_an_insert() -> None:

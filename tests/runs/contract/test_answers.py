@@ -99,22 +99,6 @@ async def test_a_waiting_run_that_is_cancelled_has_closed_calls(place: Open, wor
 
 
 @pytest.mark.heavy
-async def test_a_decision_about_other_arguments_is_refused(place: Open, workshop: Workshop) -> None:
-    """`expected` has the arguments that the user has seen. With other arguments, nothing starts."""
-    text = r"was made for the arguments .*note.*, but the call has .*draft.*; show the user"
-    async with place(ERASE) as it:
-        asked = await it.waiting()
-        for decision in (Approve(expected={"name": "note"}), {"approve": {"expected": {"name": "note"}}}):
-            with pytest.raises(AnswersRefused, match=text) as refused:
-                await asked.answer({"e": decision})
-            assert (refused.value.code, refused.value.status_code) == ("arguments_changed", 409)
-        assert len(await it.runs.list(user="ann")) == 1
-        answered = await asked.answer({"e": Approve(expected={"name": "draft"})})
-        assert (await answered.last_entry()).response["text"] == "It is gone."
-        assert workshop.erased == ["draft"]
-
-
-@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("decision", "result"),
     [

@@ -17,7 +17,6 @@ from aswarm.runs import (
     KeyReused,
     Limits,
     NewRun,
-    Run,
     RunActive,
     RunNotFound,
     TooManyRuns,
@@ -151,15 +150,6 @@ async def test_a_read_that_was_cancelled_loses_nothing(place: Open, workshop: Wo
         assert rest[-1].type == "RunFinished"
 
 
-async def test_a_run_needs_no_reader(place: Open) -> None:
-    """A run that no request reads goes to its end, and is kept."""
-    async with place() as it:
-        run = await it.start()
-        while (await it.runs.get(run.id, user="ann")).is_running:
-            await anyio.sleep(0.01)
-        assert (await it.history())[-1]["content"] == "All is well."
-
-
 @also_durable("sqlite", "postgres")
 async def test_a_run_may_have_no_conversation(place: Open) -> None:
     """Its messages are its whole history, and two of them run at the same time."""
@@ -228,23 +218,6 @@ async def test_a_conversation_has_one_run_at_a_time(place: Open, workshop: Works
         await (await it.start(conversation="other")).last_entry()
         workshop.go.set()
         await run.last_entry()
-
-
-async def test_a_message_may_wait_for_the_active_run(place: Open, workshop: Workshop) -> None:
-    """With `wait` the second run starts after the end of the first run."""
-    async with place([call("slow"), "Done.", "Yes."]) as it:
-        run, second = await it.start_slow(), list[Run]()
-
-        async def ask() -> None:
-            second.append(await it.start("Are you there?", while_running="wait"))
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(ask)
-            await anyio.sleep(0.05)
-            assert second == []
-            workshop.go.set()
-        assert (await run.last_entry()).type == "RunFinished"
-        assert (await second[0].last_entry()).response["text"] == "Yes."
 
 
 @also_durable("postgres")
