@@ -1,16 +1,17 @@
-"""Fixtures for the tests of durable runs."""
+"""These tests need dbos."""
 
 from __future__ import annotations
 
-from typing import Any
+import importlib.util
 
 import pytest
 
+from tests.support.durable.durables import Shop
+
+collect_ignore_glob = [] if importlib.util.find_spec("dbos") else ["test_*.py"]
+
 
 @pytest.fixture
-def shop() -> Any:
+def shop() -> Shop:
     """The agents of a test, which count their calls."""
-    pytest.importorskip("dbos", reason="durable runs need dbos")
-    from tests.support.durable.durables import Shop
-
     return Shop()

@@ -9,8 +9,6 @@ from typing import Any
 import anyio
 import pytest
 
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
 from aswarm import Agent, current_call, tool
 from aswarm.code import code_tool
 from aswarm.durable import DurableRuns

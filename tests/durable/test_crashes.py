@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
 from tests.support.durable.durable_checker import DENIED, UNKNOWN, Checked, Ended, notes_of, runs_of
 from tests.support.durable.durable_process import Process, started
 

@@ -13,9 +13,6 @@ import anyio
 import anyio.to_thread
 import psycopg
 import pytest
-
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
 from dbos import DBOS
 
 from aswarm import ConfigurationError

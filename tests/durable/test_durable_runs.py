@@ -15,8 +15,6 @@ from typing import Any
 import anyio
 import pytest
 
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.batch import Item
 from aswarm.durable import DurableRuns

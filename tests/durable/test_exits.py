@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
 from aswarm import Agent, RunError
 from tests.support.durable.durables import Shop, durable
 

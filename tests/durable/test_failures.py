@@ -13,9 +13,6 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
 from dbos import DBOS
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RateLimits, RunError, StoreError

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.durable import DurableRuns
 

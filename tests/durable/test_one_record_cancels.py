@@ -9,8 +9,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
 from aswarm import Agent, AswarmError, AsyncSwarm
 from aswarm.durable import DurableRun, DurableRuns
 from aswarm.runs import AnswersRefused

@@ -10,8 +10,6 @@ from typing import Any
 import anyio
 import pytest
 
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
 from aswarm import AswarmError
 from aswarm.durable import DurableRun, DurableRuns
 from aswarm.testing import Request, call

@@ -7,11 +7,8 @@ import sqlite3
 import time
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
 import psycopg
+import pytest
 
 from tests.support.conversations.stores import emptied_database
 from tests.support.serve.one_record import FINAL, entries_of, faults_of, noted, process_on

@@ -11,8 +11,6 @@ import anyio
 import psycopg
 import pytest
 
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
 from aswarm import ConfigurationError, StoreError
 from aswarm.durable._dbos_connections import connection_pool, may_pass
 from tests.support.durable.durables import Shop, durable, refuse

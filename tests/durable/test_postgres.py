@@ -9,8 +9,6 @@ import anyio
 import psycopg
 import pytest
 
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
 from aswarm import ConfigurationError
 from aswarm.testing import call
 from tests.support.conversations.stores import emptied_database

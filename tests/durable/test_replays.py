@@ -7,8 +7,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
 from aswarm import Agent, RunError
 from aswarm.testing import call
 from tests.support.durable.durables import Shop, durable, interrupted

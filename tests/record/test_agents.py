@@ -98,16 +98,6 @@ async def test_a_handoff_that_could_not_be_found_again(path: Path, name: str) ->
         await rerun(path, Script(says("Done")), seen)
 
 
-async def test_the_error_of_a_shared_name_has_the_number_of_its_agents(path: Path) -> None:
-    """The agent itself may be among them, or not."""
-    twins = [Agent(name="Twin"), Agent(name="Twin")]
-    between = Agent(name="Between", functions=[twins[1]])
-    for found, text in (([twins[0], between], "more than one agent of this name"), ([between], "another agent")):
-        first = Agent(functions=[hiding(twins[0]), *found])
-        with pytest.raises(ConfigurationError, match=f"agent 'Twin'.*{text}.*Give each agent its own name"):
-            await rerun(path.with_name(text), Script(calls("over")), first)
-
-
 async def test_a_finished_item_whose_agent_is_gone(path: Path) -> None:
     """The response of a finished item has an agent of the recorded name all the same, which refuses to run."""
 
@@ -146,16 +136,6 @@ async def test_a_listed_agent_is_found(path: Path) -> None:
     assert response.agent is hidden
     assert [message.get("sender") for message in response.messages] == ["Agent", None, "Hidden"]
     assert (await rerun(path, Script(), first, agents=listed)).agent is hidden
-
-
-async def test_an_agent_that_a_listed_one_reaches_is_found(path: Path) -> None:
-    """The search for a name starts at the listed agents too."""
-    far = Agent(name="Far")
-    nearer = Agent(name="Nearer", functions=[far])
-    listed = [Agent(name="Near", functions=[nearer]), nearer]
-    agent = Agent(functions=[hiding(far)])
-    assert (await rerun(path, Script(calls("over"), says("Done")), agent, agents=listed)).agent is far
-    assert (await rerun(path, Script(), agent, agents=listed)).agent is far
 
 
 async def test_a_listed_name_is_not_searched_for(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
-from tests.support.runs.kept_runs import Place, Workshop, kinds, opened
+from tests.support.runs.kept_runs import Open, Place, Workshop, kinds, opened
 
 LONG = [call("look", number=1), call("transfer_to_clerk"), ScriptedAnswer("All is well.")]
 
@@ -29,9 +28,7 @@ def anyio_backend(kind: str) -> str:
 
 
 @pytest.fixture
-def place(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path, workshop: Workshop
-) -> Callable[..., AbstractAsyncContextManager[Place]]:
+def place(kind: str, request: pytest.FixtureRequest, tmp_path: Path, workshop: Workshop) -> Open:
     """Opens an implementation with a scripted model: `async with place([...]) as it: ...`."""
 
     def open_kind(script: Any = LONG, **settings: Any) -> AbstractAsyncContextManager[Place]:

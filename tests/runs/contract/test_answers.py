@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
 from aswarm import Approve, ConfigurationError
 from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun, Run, RunActive, fold
 from aswarm.testing import call
-from tests.support.runs.kept_runs import Place, Workshop, also_durable, entries_of
+from tests.support.runs.kept_runs import Open, Workshop, also_durable, entries_of
 
 pytestmark = pytest.mark.anyio
 
-Open: TypeAlias = Callable[..., AbstractAsyncContextManager[Place]]
 ERASE = [call("erase", call_id="e", name="draft"), "It is gone."]
 
 

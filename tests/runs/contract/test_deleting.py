@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 import pytest
 
 from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun, RequestRefused, RunActive
 from aswarm.testing import call
-from tests.support.runs.kept_runs import Place, Workshop, also_durable
+from tests.support.runs.kept_runs import Open, Workshop, also_durable
 
 pytestmark = pytest.mark.anyio
 
-Open: TypeAlias = Callable[..., AbstractAsyncContextManager[Place]]
 ERASE = [call("erase", name="a file", call_id="e"), "It is gone."]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 import pytest
@@ -12,11 +10,9 @@ import pytest
 from aswarm import RunError
 from aswarm.runs import Limits, ShuttingDown, TooManyRuns
 from aswarm.testing import Failure, call
-from tests.support.runs.kept_runs import Place, Workshop, also_durable, entries_of
+from tests.support.runs.kept_runs import Open, Workshop, also_durable, entries_of
 
 pytestmark = pytest.mark.anyio
-
-Open: TypeAlias = Callable[..., AbstractAsyncContextManager[Place]]
 
 
 async def test_a_cancelled_run_lists_its_unknown_calls(place: Open) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import TypeAlias
-
 import anyio
 import pytest
 
@@ -23,11 +19,10 @@ from aswarm.runs import (
     fold,
 )
 from aswarm.testing import ScriptedAnswer, call
-from tests.support.runs.kept_runs import Place, Workshop, also_durable, entries_of
+from tests.support.runs.kept_runs import Open, Workshop, also_durable, entries_of
 
 pytestmark = pytest.mark.anyio
 
-Open: TypeAlias = Callable[..., AbstractAsyncContextManager[Place]]
 LONG = [call("look", number=1), call("transfer_to_clerk"), ScriptedAnswer("All is well.")]
 
 

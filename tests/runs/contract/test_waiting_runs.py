@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import TypeAlias
-
 import pytest
 
 from aswarm import Answer, AsyncSwarm
 from aswarm.conversations import Conversation
 from aswarm.runs import AnswersRefused, CallAnswer, Limits, NewRun, Run
 from aswarm.testing import ScriptedModel, call
-from tests.support.runs.kept_runs import Place, Workshop, also_durable
+from tests.support.runs.kept_runs import Open, Workshop, also_durable
 
 pytestmark = pytest.mark.anyio
 
-Open: TypeAlias = Callable[..., AbstractAsyncContextManager[Place]]
 BOOK = [call("book", call_id="b"), "Booked."]
 NOTHING_KEPT = Limits(kept_runs=0, kept_seconds=0, kept_bytes=0)
 

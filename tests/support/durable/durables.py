@@ -115,17 +115,13 @@ def die(runs: DurableRuns) -> None:
     runs._engine._requeue = lambda run_ids: None  # type: ignore[method-assign]
 
 
-async def written(runs: DurableRuns) -> None:
-    while any(live.unwritten() for live in runs._live.values()):
-        await anyio.sleep(0.01)
-
-
 async def interrupted(folder: Path, script: Any, shop: Shop, **settings: Any) -> None:
     """Start the run "r" in a process that dies while a function runs."""
     async with durable(folder, script, shop, **settings) as runs:
         await runs.start("Boss", "Hi!", {"user": "ann"}, run_id="r")
         await shop.began.wait()
-        await written(runs)
+        while any(live.unwritten() for live in runs._live.values()):
+            await anyio.sleep(0.01)
         die(runs)
 
 

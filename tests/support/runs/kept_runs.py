@@ -6,10 +6,10 @@ Another implementation adds its kinds, and has to pass the tests in `tests/runs/
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import pytest
@@ -123,6 +123,10 @@ class Place:
         runs: Any = self.runs
         await runs._forget_old()
 
+
+Open: TypeAlias = Callable[
+    ..., AbstractAsyncContextManager[Place]
+]  # opens an implementation, see `contract/conftest.py`
 
 # Implementation and backend.
 KINDS = (
