@@ -458,19 +458,6 @@ async def test_a_stream_gives_the_events_of_the_run() -> None:
     assert (await chat.load()) == stored
 
 
-async def test_a_message_to_a_running_run() -> None:
-    """The message is in the store before the model answers it."""
-    chat = chat_of(call("order", number=7), "Both are on their way.")
-    async with chat.stream("Where is order 7?") as run:
-        async for event in run:
-            if type(event).__name__ == "ToolCallStarted":
-                run.send("And order 8?")
-    stored = await chat.load()
-    assert stored.messages == [user("Where is order 7?"), *run.response.messages]
-    assert stored.messages[-2] == user("And order 8?")
-    check_history(stored.messages)
-
-
 async def test_a_stream_is_entered_once() -> None:
     """A stream that was never entered, or was left before, delays no run."""
     chat = chat_of("Hi.", "Ho.")

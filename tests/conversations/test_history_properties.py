@@ -225,29 +225,6 @@ def test_without_tool_results_keeps_the_newest(runs: Any, beginning: list[Json],
         ]
 
 
-def _pairs(*functions: HistoryFunction) -> HistoryFunction:
-    def combined(blocks: list[MessageBlock], agent: Agent) -> Sequence[MessageBlock]:
-        for function in functions:
-            blocks = list(function(blocks, agent))
-        return blocks
-
-    return combined
-
-
-COMBINED = [
-    _pairs(own_turns, last(5)),
-    _pairs(last(4), without_tool_results(1, step=2)),
-    _pairs(since_handoff, without_tool_results(2), last(3)),
-]
-
-
-@pytest.mark.parametrize("function", COMBINED)
-@given(runs=RUNS, beginning=st.sampled_from(BEGINNINGS))
-def test_functions_can_be_combined(function: HistoryFunction, runs: Any, beginning: list[Json]) -> None:
-    """A function may shorten the blocks of another function, and each request is valid."""
-    talk(function, runs, beginning)
-
-
 @given(RUNS, st.sampled_from(BEGINNINGS), st.integers())
 def test_any_choice_of_blocks_is_sent_as_a_valid_request(runs: Any, beginning: list[Json], seed: int) -> None:
     """Whichever blocks are left out, no call is separated from its answer."""

@@ -48,13 +48,7 @@ async def compare(run: Run) -> Any:
     return last
 
 
-@given(scenes())
+@given(scenes() | scenes(concurrent=True))
 def test_a_reader_of_the_log_sees_what_a_live_reader_saw(scene: Scene) -> None:
     """Whatever the run does; the log has the messages of the last entry once only, in other entries."""
-    anyio.run(read_twice, scene)
-
-
-@given(scenes(concurrent=True))
-def test_so_does_a_reader_of_calls_that_run_together(scene: Scene) -> None:
-    """The order of their entries is that of the log."""
     anyio.run(read_twice, scene)

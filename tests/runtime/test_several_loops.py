@@ -117,20 +117,6 @@ def test_a_limiter_on_several_loops_at_once(backends: list[str]) -> None:
     assert set(most.values()) == {1}
 
 
-@pytest.mark.parametrize("backends", [["asyncio"] * 3, ["asyncio", "trio", "asyncio"]], ids=repr)
-def test_a_limiter_on_one_loop_after_another(backends: list[str]) -> None:
-    """The same limiter serves `asyncio.run` after `asyncio.run`, and trio in between."""
-
-    @tool(limiter=anyio.CapacityLimiter(1))
-    async def one_at_a_time() -> str:
-        await anyio.sleep(0)
-        return "ok"
-
-    swarm, agent = AsyncSwarm(client=Source()), Agent(functions=[one_at_a_time])
-    for backend in backends:
-        assert anyio.run(several_runs, swarm, agent, backend=backend) == ["ok"] * 5
-
-
 class _Handler(BaseHTTPRequestHandler):
     """Answers "Hi" and keeps the connection open."""
 

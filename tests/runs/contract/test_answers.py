@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Approve, ConfigurationError
+from aswarm import ConfigurationError
 from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun, Run, RunActive, fold
 from aswarm.testing import call
 from tests.support.runs.kept_runs import Open, Workshop, also_durable, entries_of
@@ -93,25 +93,6 @@ async def test_a_waiting_run_that_is_cancelled_has_closed_calls(place: Open, wor
         again = await it.start("Never mind.")
         assert (await again.result()).text == "As you like."
         assert workshop.erased == []
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    ("decision", "result"),
-    [
-        ("erased by hand", "erased by hand"),
-        ({"deny": "no"}, "not run: denied by the user: no"),
-        ({"approve": True}, "erased draft"),
-        (Approve({"name": "note"}), '(run with arguments changed by the user: {"name": "note"})\nerased note'),
-    ],
-    ids=str,
-)
-async def test_an_answer_takes_each_form_of_a_decision(place: Open, decision: Any, result: str) -> None:
-    """A str is the result of the call, as for `resume=`. The key of a decision may be the index of the call."""
-    async with place(ERASE) as it:
-        asked = await it.waiting()
-        await (await asked.answer({0: decision})).last_entry()
-        assert [message["content"] for message in await it.history() if message["role"] == "tool"] == [result]
 
 
 @also_durable("sqlite")
