@@ -129,9 +129,9 @@ class EventLoopThread:
 
 
 def _make() -> EventLoopThread:
-    made = EventLoopThread()
-    atexit.register(made.close)
-    return made
+    thread = EventLoopThread()
+    atexit.register(thread.close)
+    return thread
 
 
 # Returns the thread of this process, which starts on first use.

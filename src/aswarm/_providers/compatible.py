@@ -144,7 +144,7 @@ _naming_stream_options: weakref.WeakKeyDictionary[Callable[..., Any], bool] = we
 def _names_stream_options(create: Callable[..., Any]) -> bool:
     try:
         # The key is the inner function: each access to `create` makes a new bound method, or a new wrapper of instrumentation.
-        create = inspect.unwrap(create, stop=lambda each: hasattr(each, "__signature__"))
+        create = inspect.unwrap(create, stop=lambda wrapper: hasattr(wrapper, "__signature__"))
         create = getattr(create, "__func__", create)
         if create not in _naming_stream_options:
             _naming_stream_options[create] = _reads_stream_options(create)
@@ -289,13 +289,13 @@ def _body_of(error: Exception) -> Any:
     with suppress(Exception):  # no response, a response that was not read, or a mock
         body = response.text or body
         body = json.loads(response.text)
-    found: Any = body
-    return found if is_object(found) or is_array(found) or isinstance(found, str) else None
+    data: Any = body
+    return data if is_object(data) or is_array(data) or isinstance(data, str) else None
 
 
 def _code_in(body: Any) -> Any:
-    for each in (body, body.get("error")) if is_object(body) else ():
-        code = each.get("code") if is_object(each) else None
+    for part in (body, body.get("error")) if is_object(body) else ():
+        code = part.get("code") if is_object(part) else None
         if isinstance(code, str | int):
             return code
     return None
@@ -305,7 +305,11 @@ def _with_text_of(body: Any, text: str) -> str:
     """Return the text of an exception with the text of the provider, if it is not in it already. An HTML page is shortened."""
     text = shortened(text, _LONGEST)
     # openai 2 shows the `repr` of the body, in which quotes and line breaks are escaped.
-    missing = [each for each in provider_texts(body) if each not in text and repr(each)[1:-1] not in text]
+    missing = [
+        provider_text
+        for provider_text in provider_texts(body)
+        if provider_text not in text and repr(provider_text)[1:-1] not in text
+    ]
     return f"{text} - {shortened('; '.join(missing), _LONGEST // 2)}" if missing else text
 
 
@@ -329,12 +333,14 @@ def failed_request(error: Exception, request: CompletionRequest, url: str = "") 
 
     `url`: the address of the request; by default the address in the exception.
     """
-    made = completion_error(error)
+    failure = completion_error(error)
     if type(error) in _LOCAL_FAULTS or (type(error) in _FAULTS_OF_POST and not _has_json(request.body)):
         return _local_fault(error)
-    if isinstance(made, CompletionError) and made is not error:
-        made.args = (f"{made}{place_and_cause(error, made.status_code, request.body.get('model'), url, str(made))}",)
-    return made
+    if isinstance(failure, CompletionError) and failure is not error:
+        failure.args = (
+            f"{failure}{place_and_cause(error, failure.status_code, request.body.get('model'), url, str(failure))}",
+        )
+    return failure
 
 
 def failed_post(error: Exception, request: CompletionRequest, url: str = "") -> AswarmError:

@@ -117,7 +117,7 @@ def custom_headers() -> dict[str, str]:
 
 def merged_headers(*headers: Mapping[str, str]) -> dict[str, str]:
     """Return all headers. A later header replaces an earlier header of the same name. Case does not matter."""
-    named = {name.lower(): (name, value) for each in headers for name, value in each.items()}
+    named = {name.lower(): (name, value) for mapping in headers for name, value in mapping.items()}
     return dict(named.values())
 
 

@@ -128,8 +128,8 @@ class HTTPSource:
             "OpenAI-Organization": organization or os.environ.get("OPENAI_ORG_ID", ""),
             "OpenAI-Project": project or os.environ.get("OPENAI_PROJECT_ID", ""),
         }
-        own = {name: value for name, value in standard.items() if value}
-        self._headers = merged_headers(own, custom_headers(), headers or {})
+        standard_headers = {name: value for name, value in standard.items() if value}
+        self._headers = merged_headers(standard_headers, custom_headers(), headers or {})
         self._connections: PerLoop[Connections] = PerLoop(
             # This is not a method of the source, because a reference to the source would create a cycle.
             functools.partial(_connections, self.base_url, self._timeout)

@@ -44,8 +44,8 @@ class HttpxConnections:
         if is_tls not in self._clients:
             self._clients[is_tls] = self._client(is_tls)
         client = self._clients[is_tls]
-        made = client.build_request(method, url, content=content, headers=dict(headers), **options)
-        return HttpxResponse(await client.send(made, stream=True, follow_redirects=False))
+        http_request = client.build_request(method, url, content=content, headers=dict(headers), **options)
+        return HttpxResponse(await client.send(http_request, stream=True, follow_redirects=False))
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -106,8 +106,8 @@ def source_for(
 
 def is_responses(source: object) -> bool:
     """Return whether a source of aswarm sends its requests to the Responses API."""
-    own = source._api if isinstance(source, OpenAISource | HTTPSource) else getattr(source, "api", None)
-    return isinstance(own, Api) and own.path == RESPONSES.path
+    api = source._api if isinstance(source, OpenAISource | HTTPSource) else getattr(source, "api", None)
+    return isinstance(api, Api) and api.path == RESPONSES.path
 
 
 def _chosen_api(client: Any, api: ApiName) -> Api:
@@ -117,7 +117,7 @@ def _chosen_api(client: Any, api: ApiName) -> Api:
         return responses or RESPONSES
     if api == "chat" or responses is None:
         return CHAT
-    return responses if all(is_plain_openai(client, each) for each in APIS.values()) else CHAT
+    return responses if all(is_plain_openai(client, known_api) for known_api in APIS.values()) else CHAT
 
 
 @final

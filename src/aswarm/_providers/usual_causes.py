@@ -109,14 +109,14 @@ def _without_secrets(url: str) -> str:
 def _of_connection(error: Exception) -> str:
     errors = error_and_causes(error)
     for kind, text in _CONNECTION:
-        if any(isinstance(each, kind) for each in errors):
+        if any(isinstance(cause, kind) for cause in errors):
             return text
-    texts = [str(each).lower() for each in errors if isinstance(each, RuntimeError)]
+    texts = [str(cause).lower() for cause in errors if isinstance(cause, RuntimeError)]
     if any(words in text for text in texts for words in _OTHER_LOOP):
         return _NEW_CLIENT
     # With aiohttp, the SDK's transport raises ConnectTimeout for every lost connection. Only the cause of the ConnectTimeout,
     # an exception of aiohttp, is exact.
-    failure = next((each for each in errors if type(each).__module__.startswith("aiohttp.")), error)
+    failure = next((cause for cause in errors if type(cause).__module__.startswith("aiohttp.")), error)
     is_late = any("Timeout" in base.__name__ for base in type(failure).__mro__)
     return "no answer in time; the client's `timeout` is the limit" if is_late else ""
 

@@ -143,7 +143,7 @@ class _SlidingWindow:
         # Each share is a number of requests, and the seconds in which at most this number may be sent. All shares have the same
         # rate as the limit of a minute, so the shorter shares do not reduce the requests of a minute.
         self._shares = [
-            (share, minute * share / most) for share in {math.ceil(most * each / 60) for each in _CHECKED} - {0}
+            (share, minute * share / most) for share in {math.ceil(most * rate / 60) for rate in _CHECKED} - {0}
         ]
         self._admissions: deque[Admission] = deque()
         self._tokens = 0

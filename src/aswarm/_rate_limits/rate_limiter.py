@@ -149,7 +149,7 @@ class RateLimiter:
         finally:
             with self._lock:
                 self._users -= 1
-                self._adaptive = tuple(each for each in self._adaptive if each not in limits)
+                self._adaptive = tuple(limit for limit in self._adaptive if limit not in limits)
 
     @contextmanager
     def adaptive(self, start: int = 10, ceiling: int = 1000) -> Generator[AdaptiveLimit]:

@@ -55,23 +55,23 @@ class Schema:
     tables: tuple[str, ...]
     migrations: Mapping[int, Callable[[], Transaction[None]]] = field(default_factory=dict[int, Any])
 
-    def check(self, found: int, place: str) -> bool:
+    def check(self, found_format: int, place: str) -> bool:
         """Return whether tables of the format `found` need a migration. Raises ConfigurationError if there is no migration."""
-        if found > self.format:
+        if found_format > self.format:
             raise ConfigurationError(
-                f"{place} was written by a newer version of aswarm (its format is {found}, this version reads "
+                f"{place} was written by a newer version of aswarm (its format is {found_format}, this version reads "
                 f"{self.format}); upgrade aswarm, or use another place"
             )
-        if missing := [step for step in range(found, self.format) if step not in self.migrations]:
+        if missing := [step for step in range(found_format, self.format) if step not in self.migrations]:
             raise ConfigurationError(
-                f"{place} was written by another version of aswarm (its format is {found}, this version reads "
+                f"{place} was written by another version of aswarm (its format is {found_format}, this version reads "
                 f"{self.format}, and has no migration from {missing[0]}); use that version, or another place"
             )
-        return found != self.format
+        return found_format != self.format
 
-    def migrate(self, found: int, execute: Execute) -> None:
+    def migrate(self, first_step: int, execute: Execute) -> None:
         """Bring tables of the format `found` to this format."""
-        for step in range(found, self.format):
+        for step in range(first_step, self.format):
             carry_out(self.migrations[step](), execute)
 
 

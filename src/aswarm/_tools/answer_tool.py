@@ -36,10 +36,10 @@ def answer_tool(answer: AnswerType) -> Tool[..., Any]:
     }
     if answer.strict:
         function["strict"] = True
-    made = Tool(never_runs, concurrent=True)
+    final_answer = Tool(never_runs, concurrent=True)
     schema = FunctionSchema(FINAL_ANSWER, {"type": "function", "function": function}, None, dict)
-    made.__dict__.update(_schema=schema, is_answer=True)
-    return made
+    final_answer.__dict__.update(_schema=schema, is_answer=True)
+    return final_answer
 
 
 @functools.lru_cache(maxsize=128)

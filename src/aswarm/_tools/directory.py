@@ -59,8 +59,8 @@ class AgentDirectory:
     @property
     def known(self) -> dict[str, Agent]:
         """All agents that `find` can return, by name. The listed agents are first."""
-        found = {name: each[0].agent for name, each in self._search().items() if len(each) == 1}
-        return {**self.listed, **found, **self.listed}
+        unambiguous = {name: entries[0].agent for name, entries in self._search().items() if len(entries) == 1}
+        return {**self.listed, **unambiguous, **self.listed}
 
     def find(self, name: str) -> Agent | None:
         """Return the agent with this name. None if there is no such agent, or more than one."""
@@ -68,8 +68,8 @@ class AgentDirectory:
             return self.listed[name]
         if name not in self._found:
             self._search()
-        found = self._found.get(name, [])
-        return found[0].agent if len(found) == 1 else None
+        matches = self._found.get(name, [])
+        return matches[0].agent if len(matches) == 1 else None
 
     def get(self, name: str, what: str) -> Agent:
         """Return the agent with this name. Raises ConfigurationError if there is no such agent, or more than one.
@@ -100,13 +100,15 @@ class AgentDirectory:
             raise CallerMistake(self._advice(agent.name, what))
 
     def _advice(self, name: str, what: str) -> str:
-        found, start = self._found.get(name, []), self.start.name
+        matches, start = self._found.get(name, []), self.start.name
         if name in self.listed:
             why = "another agent of this name is listed. Give each agent its own name"
-        elif found:
-            places = ", ".join(each.place for each in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
-            others = "more than one agent" if len(found) > 1 else "another agent"
-            variables = [each.place.rpartition(".")[2] for each in found if each.place.replace(".", "_").isidentifier()]
+        elif matches:
+            places = ", ".join(match.place for match in matches[:_SHOWN]) + (", ..." if len(matches) > _SHOWN else "")
+            others = "more than one agent" if len(matches) > 1 else "another agent"
+            variables = [
+                match.place.rpartition(".")[2] for match in matches if match.place.replace(".", "_").isidentifier()
+            ]
             why = (
                 f"{others} of this name can be found from {start!r} ({places}). Give each agent its own name, or list the right "
                 f"one: agents=[{variables[0] if variables else '...'}]"
@@ -125,12 +127,12 @@ class AgentDirectory:
 
 def agents_in_functions(start: Agent) -> list[Agent]:
     """Return the agent, and the agents that it can reach through agents in `functions`."""
-    return [each.agent for each in _in_functions([start])]
+    return [entry.agent for entry in _in_functions([start])]
 
 
 def agents_reached(start: Agent) -> list[Agent]:
     """Return all agents that a later run would look through to find an agent by its name, with `start` first."""
-    return [each.agent for each in _reached([start])]
+    return [entry.agent for entry in _reached([start])]
 
 
 # --- the search -------------------------------------------------------------------------------------------------------
@@ -147,34 +149,34 @@ class _Found:
         self.is_declared = is_declared
 
 
-def _by_name(found: Iterable[_Found]) -> dict[str, list[_Found]]:
+def _by_name(entries: Iterable[_Found]) -> dict[str, list[_Found]]:
     """Return the found agents by name. An agent in `functions` comes before the agents in values, which may not be in use."""
     named: dict[str, list[_Found]] = {}
-    for each in found:
-        named.setdefault(each.agent.name, []).append(each)
-    return {name: [each for each in same if each.is_declared] or same for name, same in named.items()}
+    for entry in entries:
+        named.setdefault(entry.agent.name, []).append(entry)
+    return {name: [entry for entry in same if entry.is_declared] or same for name, same in named.items()}
 
 
 def _in_functions(start: Iterable[Agent]) -> list[_Found]:
-    found = {id(agent): _Found(agent, "agents", is_declared=True) for agent in start}
-    waiting = deque(found.values())
+    entries = {id(agent): _Found(agent, "agents", is_declared=True) for agent in start}
+    waiting = deque(entries.values())
     while waiting:
         owner = waiting.popleft().agent
         for function in _functions_of(owner):
-            if _is_agent(function) and id(function) not in found:
-                found[id(function)] = each = _Found(function, f"functions of {owner.name!r}", is_declared=True)
-                waiting.append(each)
-    return [*found.values()]
+            if _is_agent(function) and id(function) not in entries:
+                entries[id(function)] = entry = _Found(function, f"functions of {owner.name!r}", is_declared=True)
+                waiting.append(entry)
+    return [*entries.values()]
 
 
 def _reached(start: Iterable[Agent]) -> list[_Found]:
-    found = {id(each.agent): each for each in _in_functions(start)}
-    waiting, seen = deque(found.values()), set[int]()
+    entries = {id(entry.agent): entry for entry in _in_functions(start)}
+    waiting, visited = deque(entries.values()), set[int]()
 
     def add(agent: Any, place: str) -> None:
-        if id(agent) not in found:
-            found[id(agent)] = each = _Found(agent, place, is_declared=False)
-            waiting.append(each)
+        if id(agent) not in entries:
+            entries[id(agent)] = entry = _Found(agent, place, is_declared=False)
+            waiting.append(entry)
 
     while waiting:
         owner = waiting.popleft().agent
@@ -182,11 +184,11 @@ def _reached(start: Iterable[Agent]) -> list[_Found]:
             if _is_agent(function):
                 add(function, f"functions of {owner.name!r}")
                 continue
-            for place, value in _values_of(function, seen):
+            for place, value in _values_of(function, visited):
                 for item in _with_items(value):
                     if _is_agent(item):
                         add(item, place)
-    return [*found.values()]
+    return [*entries.values()]
 
 
 def _functions_of(agent: Agent) -> Iterator[Any]:
@@ -195,9 +197,9 @@ def _functions_of(agent: Agent) -> Iterator[Any]:
     while waiting:
         function = waiting.popleft()
         if isinstance(function, Tool):
-            made = cast("Tool[..., Any]", function)
-            waiting.extend(made._inside)
-            yield made.function() if made.is_handoff else made
+            tool = cast("Tool[..., Any]", function)
+            waiting.extend(tool._inside)
+            yield tool.function() if tool.is_handoff else tool
         else:
             yield function
 
@@ -225,39 +227,39 @@ def _with_items(value: Any) -> list[Any]:
 # --- the values of a function -----------------------------------------------------------------------------------------
 
 
-def _values_of(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
+def _values_of(function: Any, visited: set[int]) -> Iterator[tuple[str, Any]]:
     """Yield the values that a function has at hand, with their places. It may be in partials, tools, methods and decorators.
 
     `seen`: the ids of the callables and globals that were read, because the functions of a module share its globals.
     """
-    if id(function) in seen:
+    if id(function) in visited:
         return
-    seen.add(id(function))
+    visited.add(id(function))
     match function:
         case Tool():
-            yield from _values_of(cast("Any", function).function, seen)
+            yield from _values_of(cast("Any", function).function, visited)
         case functools.partial():
             partial: Any = cast("Any", function)
             values: list[Any] = [*partial.args, *partial.keywords.values()]
             yield from (("an argument of a partial", value) for value in values)
-            yield from _values_of(partial.func, seen)
+            yield from _values_of(partial.func, visited)
         case types.MethodType():
             yield from _attributes(function.__self__)
-            yield from _values_of(function.__func__, seen)
+            yield from _values_of(function.__func__, visited)
         case types.FunctionType():
-            yield from _values_at_hand(cast("Any", function), seen)
+            yield from _values_at_hand(cast("Any", function), visited)
         case type():
             pass
         case _:
             yield from _attributes(function)
             if (wrapped := _own_attributes(function).get("__wrapped__")) is not None:  # as of `functools.cache`
-                yield from _values_of(wrapped, seen)
+                yield from _values_of(wrapped, visited)
             call = inspect.getattr_static(cast("Any", type(function)), "__call__", None)
             if isinstance(call, types.FunctionType):
-                yield from _values_of(call, seen)
+                yield from _values_of(call, visited)
 
 
-def _values_at_hand(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
+def _values_at_hand(function: Any, visited: set[int]) -> Iterator[tuple[str, Any]]:
     name = function.__qualname__
     for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         with suppress(ValueError):  # no value yet, for example if two functions refer to each other
@@ -265,10 +267,10 @@ def _values_at_hand(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
     defaults: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     yield from ((f"a default of {name}", value) for value in defaults)
     if (wrapped := function.__dict__.get("__wrapped__")) is not None:
-        yield from _values_of(wrapped, seen)
+        yield from _values_of(wrapped, visited)
     variables = function.__globals__
-    if id(variables) not in seen:
-        seen.add(id(variables))
+    if id(variables) not in visited:
+        visited.add(id(variables))
         module = variables.get("__name__", "")
         yield from ((f"{module}.{variable}", value) for variable, value in list(variables.items()))
 
@@ -281,8 +283,8 @@ def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:
         yield f"an object of {kind.__qualname__}", holder
     for name, value in list(_own_attributes(holder).items()):
         yield f"{kind.__qualname__}.{name}", value
-    for each in kind.__mro__:
-        for name, value in list(vars(each).items()):
+    for base in kind.__mro__:
+        for name, value in list(vars(base).items()):
             if type(value) is types.MemberDescriptorType and not is_class:  # a slot
                 with suppress(AttributeError):
                     yield f"{kind.__qualname__}.{name}", value.__get__(holder)
@@ -292,7 +294,7 @@ def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:
 
 def _own_attributes(holder: object) -> dict[str, Any]:
     try:
-        own: Any = object.__getattribute__(holder, "__dict__")
+        attributes: Any = object.__getattribute__(holder, "__dict__")
     except AttributeError:  # an object with slots
         return {}
-    return cast("dict[str, Any]", own) if type(own) is dict else {}
+    return cast("dict[str, Any]", attributes) if type(attributes) is dict else {}

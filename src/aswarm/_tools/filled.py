@@ -82,7 +82,7 @@ class Filled:
 
     def resources_of(self, resources: Mapping[str, object]) -> dict[str, object]:
         """Return the arguments for the parameters with a resource."""
-        return {each.name: resources[each.name] for each in self.resources if each.name in resources}
+        return {resource.name: resources[resource.name] for resource in self.resources if resource.name in resources}
 
 
 def filled_by(function: Callable[..., Any], hints: Mapping[str, Any], context: str | None = CONTEXT) -> Filled | None:
@@ -90,7 +90,7 @@ def filled_by(function: Callable[..., Any], hints: Mapping[str, Any], context: s
 
     Raises ConfigurationError for a type that the context variables cannot have.
     """
-    own = context if context in hints else None
+    context_name = context if context in hints else None
     parameters: Mapping[str, inspect.Parameter] = {}
     if any(map(is_resource, hints.values())):
         parameters = signature_of(without_attributes(function)).parameters
@@ -99,12 +99,14 @@ def filled_by(function: Callable[..., Any], hints: Mapping[str, Any], context: s
         for key in hints
         if key in parameters and is_resource(hints[key])
     )
-    if own is None and not resources:
+    if context_name is None and not resources:
         return None
-    if own is None:
+    if context_name is None:
         return Filled(None, None, resources, is_read_only=False)
-    kind = _kind_of(hints[own], function)
-    return Filled(own, kind, resources, _is_mapping(hints[own]) if kind is None else kind.is_read_only)
+    kind = _kind_of(hints[context_name], function)
+    return Filled(
+        context_name, kind, resources, _is_mapping(hints[context_name]) if kind is None else kind.is_read_only
+    )
 
 
 def _is_mapping(hint: Any) -> bool:
@@ -128,7 +130,7 @@ _SWARMS = (Any, EMPTY, dict, dict[str, Any], Mapping, Mapping[str, Any], Mapping
 
 def is_resource(hint: Any) -> bool:
     """Return whether the hint is `Resource[...]`."""
-    return get_origin(hint) is Annotated and any(each is _MARK for each in get_args(hint)[1:])
+    return get_origin(hint) is Annotated and any(argument is _MARK for argument in get_args(hint)[1:])
 
 
 def may_be_resource(parameter: inspect.Parameter) -> bool:
@@ -146,8 +148,8 @@ def _inside(hint: Any) -> Any:
 def _classes(hint: Any) -> tuple[type, ...] | None:
     """Return the classes for `isinstance`; None for a protocol, and for hints that `isinstance` cannot check."""
     if get_origin(hint) in (Union, types.UnionType):
-        options = [_classes(_inside(each)) for each in get_args(hint)]
-        return None if None in options else tuple(kind for each in options for kind in each or ())
+        options = [_classes(_inside(option)) for option in get_args(hint)]
+        return None if None in options else tuple(kind for option in options for kind in option or ())
     kind: Any = types.NoneType if hint is None else get_origin(hint) or hint
     if not isinstance(kind, type) or kind is Any or getattr(kind, "_is_protocol", False):
         return None
@@ -175,10 +177,10 @@ def filled_parameters(function: Any, context: int | str = CONTEXT) -> Filled | N
     known = _known.get(key)
     if known is not None and known[0]() is owner:
         return known[1]
-    found = _filled_parameters(function, context)
+    filled = _filled_parameters(function, context)
     with suppress(TypeError):  # an instance with __slots__ and no __weakref__
-        _known[key] = (weakref.ref(owner, lambda _: _known.pop(key, None)), found)
-    return found
+        _known[key] = (weakref.ref(owner, lambda _: _known.pop(key, None)), filled)
+    return filled
 
 
 def _filled_parameters(function: Any, context: int | str) -> Filled | None:
@@ -188,11 +190,11 @@ def _filled_parameters(function: Any, context: int | str) -> Filled | None:
         return None
     for bound in bound_by_partials(function):
         parameters.pop(bound, None)
-    named = {key: each for key, each in parameters.items() if may_be_resource(each)}
+    named = {key: parameter for key, parameter in parameters.items() if may_be_resource(parameter)}
     name = (
         context
         if isinstance(context, str)
-        else _at(context, [each for each in parameters.values() if each.name not in named])
+        else _at(context, [parameter for parameter in parameters.values() if parameter.name not in named])
     )
     if name in parameters:
         named[name] = parameters[name]
@@ -207,5 +209,5 @@ def _filled_parameters(function: Any, context: int | str) -> Filled | None:
 def _at(position: int, parameters: Sequence[inspect.Parameter]) -> str:
     """Return the name of the positional parameter at this position, or else the usual name."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [each.name for each in parameters if each.kind in kinds]
+    names = [parameter.name for parameter in parameters if parameter.kind in kinds]
     return names[position] if position < len(names) else CONTEXT

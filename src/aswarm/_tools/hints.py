@@ -52,7 +52,7 @@ def has_code_flag(function: object, flag: int) -> bool:
     call = None if isinstance(called, type) else getattr(called, "__call__", None)  # noqa: B004 - the method is needed
     # `inspect.isgeneratorfunction` is not used: it would evaluate the hints of a callable object, and a hint may name a class
     # that is defined later.
-    codes = (getattr(each, "__code__", None) for each in (called, call))
+    codes = (getattr(candidate, "__code__", None) for candidate in (called, call))
     return any(code is not None and code.co_flags & flag for code in codes)
 
 
@@ -108,18 +108,23 @@ def resolve_hints(function: Callable[..., Any], parameters: Mapping[str, inspect
 def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
     # get_type_hints also resolves strings inside hints. It is called for one hint at a time, so that an unknown name affects
     # only one parameter.
-    own = innermost(function)
-    namespace: dict[str, Any] = getattr(own, "__globals__", {})
+    inner = innermost(function)
+    namespace: dict[str, Any] = getattr(inner, "__globals__", {})
     holder = types.SimpleNamespace(__annotations__={key: hint})
     try:
         try:
-            return typing.get_type_hints(holder, namespace, _closure(own), include_extras=True)[key]
+            return typing.get_type_hints(holder, namespace, _closure(inner), include_extras=True)[key]
         except NameError:
-            names = {**_closure(own), **_local_names(function, own)}
+            names = {**_closure(inner), **_local_names(function, inner)}
             return typing.get_type_hints(holder, namespace, names, include_extras=True)[key]
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         fault = f"function {name_of(function)!r}: the hint of {key!r} cannot be resolved ({error})"
-        if isinstance(error, NameError) and inspect.isfunction(own) and is_local(own, error.name) and key != "return":
+        if (
+            isinstance(error, NameError)
+            and inspect.isfunction(inner)
+            and is_local(inner, error.name)
+            and key != "return"
+        ):
             raise ConfigurationError(
                 f"{fault}; define the class at the top level of its module, or make the tool inside of the function that "
                 "defines the class"
@@ -133,21 +138,21 @@ def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
 
 def warn_of(function: Callable[..., Any], text: str) -> None:
     """Emit a warning at the location of the function. The stack would show the code that first needs the schema."""
-    own = innermost(function)
-    if not inspect.isfunction(own):  # a class, or a builtin
+    inner = innermost(function)
+    if not inspect.isfunction(inner):  # a class, or a builtin
         warnings.warn(text, UserWarning, stacklevel=3)
         return
-    registry = own.__globals__.setdefault("__warningregistry__", {})
-    place = own.__code__.co_filename, own.__code__.co_firstlineno, own.__module__
+    registry = inner.__globals__.setdefault("__warningregistry__", {})
+    place = inner.__code__.co_filename, inner.__code__.co_firstlineno, inner.__module__
     warnings.warn_explicit(text, UserWarning, *place, registry=registry)
 
 
-def _local_names(function: Any, own: Any) -> dict[str, Any]:
-    if not inspect.isfunction(own):
+def _local_names(function: Any, inner: Any) -> dict[str, Any]:
+    if not inspect.isfunction(inner):
         return {}
     called = behind_partials(function)
     bound = getattr(called, "__self__", None if inspect.isroutine(called) else called)
-    return local_names(own, bound if isinstance(bound, type) else type(bound))
+    return local_names(inner, bound if isinstance(bound, type) else type(bound))
 
 
 def _closure(function: Any) -> dict[str, Any]:

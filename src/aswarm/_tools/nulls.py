@@ -21,7 +21,9 @@ def without_refused_nulls(
     `schema`: the JSON schema of the parameters. A parameter or a field has a default if it is not required. A null in a list
     or in a dict of any keys stays.
     """
-    refused = [each["loc"] for each in error.errors(include_url=False, include_context=False) if each["input"] is None]
+    refused = [
+        detail["loc"] for detail in error.errors(include_url=False, include_context=False) if detail["input"] is None
+    ]
     if not refused:
         return None
     data: dict[str, Any] = from_json(to_json(arguments, inf_nan_mode="constants"))
@@ -36,8 +38,12 @@ def without_optional_nulls(arguments: Mapping[str, Any], schema: Mapping[str, An
     For a JSON schema of another program, which validates the arguments itself.
     """
     definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
-    optional = {key: each for key, each in schema["properties"].items() if key not in schema.get("required", ())}
-    refusing = {key for key, each in optional.items() if not _takes_null(each, definitions)}
+    optional = {
+        key: property_schema
+        for key, property_schema in schema["properties"].items()
+        if key not in schema.get("required", ())
+    }
+    refusing = {key for key, property_schema in optional.items() if not _takes_null(property_schema, definitions)}
     return {key: value for key, value in arguments.items() if value is not None or key not in refusing}
 
 
@@ -59,27 +65,29 @@ def _remove(data: Any, schema: Mapping[str, Any], definitions: Mapping[str, Any]
     schemas = [schema]
     for part in place:
         if is_array(data) and isinstance(part, int):
-            schemas = _branches((each.get("items") for each in schemas), definitions)
+            schemas = _branches((subschema.get("items") for subschema in schemas), definitions)
             data = data[part]
         elif is_object(data) and isinstance(part, str) and part in data:  # otherwise the part names a branch of a union
-            owners = [each for each in schemas if part in each.get("properties", ())]
+            owners = [subschema for subschema in schemas if part in subschema.get("properties", ())]
             if data[part] is None:
-                has_default = any(part not in each.get("required", ()) for each in owners)
+                has_default = any(part not in subschema.get("required", ()) for subschema in owners)
                 if has_default:
                     del cast("dict[str, Any]", data)[part]
                 return has_default
-            inner = [each["properties"][part] for each in owners]
-            schemas = _branches([*inner, *(each.get("additionalProperties") for each in schemas)], definitions)
+            inner = [subschema["properties"][part] for subschema in owners]
+            schemas = _branches(
+                [*inner, *(subschema.get("additionalProperties") for subschema in schemas)], definitions
+            )
             data = data[part]
     return False
 
 
 def _branches(schemas: Iterable[Any], definitions: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the schemas, with the branches of unions and the targets of references."""
-    found = [each for each in schemas if is_object(each)]
-    for each in found:  # the list grows during the loop
-        inner = [branch for key in _UNIONS for branch in each.get(key, ())]
-        if "$ref" in each:
-            inner.append(definitions.get(each["$ref"].rsplit("/", 1)[-1], {}))
-        found.extend(branch for branch in inner if not any(branch is known for known in found))
-    return found
+    branches = [subschema for subschema in schemas if is_object(subschema)]
+    for subschema in branches:  # the list grows during the loop
+        inner = [branch for key in _UNIONS for branch in subschema.get(key, ())]
+        if "$ref" in subschema:
+            inner.append(definitions.get(subschema["$ref"].rsplit("/", 1)[-1], {}))
+        branches.extend(branch for branch in inner if not any(branch is known for known in branches))
+    return branches

@@ -134,16 +134,16 @@ def schema_of(
     _refuse_generator(function, name)
     parameters = _parameters(function, name)
     resolved = resolve_hints(function, parameters)
-    own = [key for key in parameters if key == CONTEXT or is_resource(resolved[key])]
-    filled = filled_by(function, {key: resolved[key] for key in own}) if own else None
-    offered = {key: parameter for key, parameter in parameters.items() if key not in own}
+    filled_names = [key for key in parameters if key == CONTEXT or is_resource(resolved[key])]
+    filled = filled_by(function, {key: resolved[key] for key in filled_names}) if filled_names else None
+    offered = {key: parameter for key, parameter in parameters.items() if key not in filled_names}
     extra = next((offered.pop(key) for key in list(offered) if offered[key].kind is _VAR_KEYWORD), None)
     faults: list[str] = []
     hints = {
         key: _describable(_with_description(modern(resolved[key])), f"function {name!r}: parameter {key!r}", faults)
         for key in offered
     }
-    required = [key for key, each in offered.items() if each.default is EMPTY]
+    required = [key for key, argument in offered.items() if argument.default is EMPTY]
     optional = {key: parameter.default for key, parameter in offered.items() if parameter.default is not EMPTY}
     accepted = {key: _accepted(hint, optional[key]) if key in optional else hint for key, hint in hints.items()}
     schema = _plain_schema(hints, required)
@@ -172,7 +172,7 @@ def _hiding(filled: Filled | None, validate: _Validate) -> _Validate:
     """Return a check of the arguments that first drops resources that the model sends."""
     if filled is None or not filled.resources:
         return validate
-    names = {each.name for each in filled.resources}
+    names = {resource.name for resource in filled.resources}
     return lambda sent: validate({key: value for key, value in sent.items() if key not in names})
 
 
@@ -218,12 +218,17 @@ def ready_schema(
     offered = {"name": _checked_name(name, function), "description": described, "parameters": parameters}
     _refuse_generator(function, name)
     try:
-        own = signature_of(function).parameters
+        own_parameters = signature_of(function).parameters
     except (TypeError, ValueError):  # a builtin without a signature
         hints: dict[str, Any] = {"return": EMPTY}
     else:
         hints = resolve_hints(
-            function, {key: each for key, each in own.items() if key == CONTEXT or may_be_resource(each)}
+            function,
+            {
+                key: parameter
+                for key, parameter in own_parameters.items()
+                if key == CONTEXT or may_be_resource(parameter)
+            },
         )
     filled = filled_by(function, {key: hint for key, hint in hints.items() if key == CONTEXT or is_resource(hint)})
     return FunctionSchema(
@@ -394,7 +399,7 @@ def _as_swarm(hint: Any, schema: dict[str, Any]) -> dict[str, Any]:
 
 def without_titles(schema: Any) -> Any:
     """Return the schema without pydantic's titles."""
-    return map_schemas(lambda each: {key: value for key, value in each.items() if key != "title"}, schema)
+    return map_schemas(lambda subschema: {key: value for key, value in subschema.items() if key != "title"}, schema)
 
 
 def map_schemas(change: Callable[[dict[str, Any]], dict[str, Any]], schema: Any, *, named: bool = False) -> Any:

@@ -77,10 +77,12 @@ def create_triage_agent(
 
 def _with_backlink(agent: Agent, triage: Agent) -> list[Any]:
     """Return the new functions of the agent, after a check. The agent does not change."""
-    functions = [each for each in agent.functions if not (isinstance(each, Agent) and each.name == triage.name)]
+    functions = [
+        function for function in agent.functions if not (isinstance(function, Agent) and function.name == triage.name)
+    ]
     # Compare only names. The schemas cannot be created yet, because a hint may name a class that is defined later.
-    names = {name_of(each) for each in functions if not isinstance(each, Agent)}
-    handoffs = [*(each for each in functions if isinstance(each, Agent)), triage]
+    names = {name_of(function) for function in functions if not isinstance(function, Agent)}
+    handoffs = [*(function for function in functions if isinstance(function, Agent)), triage]
     for name in names.intersection(tools_of(agent.model_copy(update={"functions": handoffs}))):
         raise ConfigurationError(
             f"agent {agent.name!r} already has a function named {name!r}; remove it, or call without add_backlinks"

@@ -128,19 +128,19 @@ class Agent(BaseModel):
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         """Copy as pydantic does, but register the copy before its functions are copied, because agents may form a cycle."""
         memo = {} if memo is None else memo
-        made = memo[id(self)] = self.model_copy()
-        vars(made).update(copy.deepcopy(vars(self), memo))
+        duplicate = memo[id(self)] = self.model_copy()
+        vars(duplicate).update(copy.deepcopy(vars(self), memo))
         for name in ("__pydantic_extra__", "__pydantic_private__"):  # of a subclass
-            object.__setattr__(made, name, copy.deepcopy(getattr(self, name), memo))
-        return made
+            object.__setattr__(duplicate, name, copy.deepcopy(getattr(self, name), memo))
+        return duplicate
 
     __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - mutable, as in Swarm
 
 
 def model_of(agent: Agent, default: str) -> str:
     """Return the model of the agent if the agent or its class sets one. Otherwise return `default`."""
-    own = type(agent).model_fields["model"].default_factory is not default_model
-    return agent.model if own or "model" in agent.model_fields_set else default
+    has_own_model = type(agent).model_fields["model"].default_factory is not default_model
+    return agent.model if has_own_model or "model" in agent.model_fields_set else default
 
 
 def handoff_name(agent_name: str, number: int = 1) -> str:
@@ -368,10 +368,10 @@ def as_type(context: Mapping[Any, Any], kind: type[C]) -> C:
     """Return the context variables as a value of this type; see `Response.context_as`."""
     from .context_types import context_type  # noqa: PLC0415 - only a program with a typed context needs it
 
-    found = context_type(kind)
-    if found is None:
+    context_kind = context_type(kind)
+    if context_kind is None:
         raise ConfigurationError(f"context_as takes a TypedDict, a dataclass or a pydantic model, not {kind!r}")
-    return cast("C", found.read(context))
+    return cast("C", context_kind.read(context))
 
 
 def as_response(value: object) -> Response | None:

@@ -39,18 +39,18 @@ def copy_containers(value: Any) -> Any:
         if not (_is_dict(item) or _is_list(item) or _is_set(item)):
             return item
         if id(item) not in copies:
-            made = copies[id(item)] = _shallow(item)
-            pairs.append((item, made))
+            container = copies[id(item)] = _shallow(item)
+            pairs.append((item, container))
         return copies[id(item)]
 
     top = copied(dict(value) if is_object(value) and not _is_dict(value) else value)
-    for _, made in pairs:  # the list grows during the loop
-        if _is_dict(made):
-            for key, item in _DICT.items(made):
-                if (own := copied(item)) is not item:
-                    _DICT.__setitem__(made, key, own)
-        elif _is_list(made):
-            _LIST.__setitem__(made, slice(None), list(map(copied, _LIST.__iter__(made))))
+    for _, container in pairs:  # the list grows during the loop
+        if _is_dict(container):
+            for key, item in _DICT.items(container):
+                if (item_copy := copied(item)) is not item:
+                    _DICT.__setitem__(container, key, item_copy)
+        elif _is_list(container):
+            _LIST.__setitem__(container, slice(None), list(map(copied, _LIST.__iter__(container))))
     return top
 
 
@@ -104,13 +104,13 @@ def _items(array: Any) -> list[Any]:
 
 def _shallow(value: Any) -> Any:
     try:
-        made = copy.copy(value)
+        duplicate = copy.copy(value)
     except Exception:  # noqa: BLE001 - a class of the user may refuse
-        made = value
-    if made is value:
+        duplicate = value
+    if duplicate is value:
         base: Any = next(kind for kind in (dict, list, set) if isinstance(value, kind))
-        made = base.copy(value)
-    return made
+        duplicate = base.copy(value)
+    return duplicate
 
 
 def _is_dict(value: object) -> TypeGuard[dict[Any, Any]]:

@@ -52,26 +52,26 @@ def shapes_of(schema: object) -> tuple[Shapes, bool]:
     """
     shapes: dict[type, Shape] = {}
     has_functions = False
-    for each in _schemas_in(schema):
-        is_custom = str(_get(each.get("serialization"), "type")).startswith("function-")
+    for node in _schemas_in(schema):
+        is_custom = str(_get(node.get("serialization"), "type")).startswith("function-")
         has_functions = has_functions or is_custom
-        kind, cls = each["type"], each.get("cls")
+        kind, cls = node["type"], node.get("cls")
         if kind == "typed-dict":
-            _check_items(each)
-        elif kind in ("model", "dataclass") and isinstance(cls, type) and not each.get("root_model"):
-            shapes[cls] = Shape(dict(_fields_of(each, cls)), is_custom)
+            _check_items(node)
+        elif kind in ("model", "dataclass") and isinstance(cls, type) and not node.get("root_model"):
+            shapes[cls] = Shape(dict(_fields_of(node, cls)), is_custom)
     return shapes, has_functions
 
 
 def _schemas_in(schema: object) -> Iterator[Mapping[str, Any]]:
-    found: list[object] = [schema]
-    for each in found:  # the list grows during the loop
-        if is_object(each):
-            found.extend(each.values())
-            if isinstance(each.get("type"), str):
-                yield each
-        elif is_array(each):
-            found.extend(each)
+    nodes: list[object] = [schema]
+    for node in nodes:  # the list grows during the loop
+        if is_object(node):
+            nodes.extend(node.values())
+            if isinstance(node.get("type"), str):
+                yield node
+        elif is_array(node):
+            nodes.extend(node)
 
 
 def _fields_of(schema: Mapping[str, Any], cls: type) -> Iterator[tuple[str, FieldKeys]]:
@@ -79,7 +79,7 @@ def _fields_of(schema: Mapping[str, Any], cls: type) -> Iterator[tuple[str, Fiel
     while "fields" not in inner or inner is schema:
         inner = inner["schema"]  # inside the validators of the class
     fields = inner["fields"]
-    named = fields.items() if is_object(fields) else ((each["name"], each) for each in fields)
+    named = fields.items() if is_object(fields) else ((entry["name"], entry) for entry in fields)
     config: Mapping[str, Any] = schema.get("config") or {}
     for name, field in named:
         if field.get("init") is not False and not field.get("init_only"):
@@ -151,7 +151,7 @@ class ViewForm:
 
     def origins(self) -> set[int]:
         """Return the id() of the form of each object of the start of the call that is still in the value."""
-        return {id(each.form) for each in self._origins.values()}
+        return {id(origin.form) for origin in self._origins.values()}
 
     def kind(self, node: object) -> type | None:
         """Return the class of the value with this form."""
@@ -169,45 +169,45 @@ class ViewForm:
         source = _readable(source)
         has_order = is_array(source) and len(source) == len(data) and type(value) not in _SETS
         sources = source if has_order else [None] * len(data)
-        made = list(map(self._form, items, data, sources))
-        self._kinds[id(made)] = type(value)
-        return made
+        form = list(map(self._form, items, data, sources))
+        self._kinds[id(form)] = type(value)
+        return form
 
     def _object(self, value: Any, data: Mapping[str, Any], source: Any) -> dict[str, Any]:
         known = self._earlier._known.get(id(value)) if self._earlier is not None else None
-        own = _readable(source) if known is None else known.source
-        source = own if is_object(own) else {}
-        shape = next((self._shapes[each] for each in type(value).__mro__ if each in self._shapes), None)
+        readable = _readable(source) if known is None else known.source
+        source = readable if is_object(readable) else {}
+        shape = next((self._shapes[base] for base in type(value).__mro__ if base in self._shapes), None)
         if shape is not None:
-            made = self._fields(value, data, source, shape)
+            form = self._fields(value, data, source, shape)
             self._note_undeclared(getattr(value, "__dict__", ()), shape.fields, known, type(value))
         elif is_object(value):
-            made = self._items(value, data, source)
+            form = self._items(value, data, source)
             if self._earlier is not None and len(value) != len(data):
                 self.undeclared = self.undeclared or next(str(key) for key in value if str(key) not in data)
         else:
-            made = dict(data)
-        self._kinds[id(made)] = type(value)
+            form = dict(data)
+        self._kinds[id(form)] = type(value)
         if known is not None:
-            self._origins[id(made)] = known
+            self._origins[id(form)] = known
         names = frozenset(getattr(value, "__dict__", ()))
-        self._known[id(value)] = _Known(value, own, made, names)
-        return made
+        self._known[id(value)] = _Known(value, readable, form, names)
+        return form
 
     def _fields(self, value: Any, data: Mapping[str, Any], source: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
         if shape.is_custom:
-            own = {key for keys in shape.fields.values() for key in keys.reads}
-            if len(source.keys() & data.keys()) > len(source.keys() & own):
+            read_keys = {key for keys in shape.fields.values() for key in keys.reads}
+            if len(source.keys() & data.keys()) > len(source.keys() & read_keys):
                 return dict(data)  # the source has the form that the serializer of the class makes
-        made: dict[str, Any] = {}
+        form: dict[str, Any] = {}
         for name, keys in shape.fields.items():
             item = getattr(value, name)
-            key = next((each for each in keys.reads if each in source), keys.reads[0])
+            key = next((candidate for candidate in keys.reads if candidate in source), keys.reads[0])
             written = data[keys.written] if keys.written in data else to_jsonable_python(item)
-            made[key] = self._form(item, written, source.get(key))
+            form[key] = self._form(item, written, source.get(key))
         extra: Mapping[str, Any] = getattr(value, "__pydantic_extra__", None) or {}
-        made |= {key: self._form(extra[key], data[key], source.get(key)) for key in extra if key in data}
-        return made
+        form |= {key: self._form(extra[key], data[key], source.get(key)) for key in extra if key in data}
+        return form
 
     def _items(self, value: Mapping[Any, Any], data: Mapping[str, Any], source: Mapping[str, Any]) -> dict[str, Any]:
         if len(value) == len(data):  # a dump has the order of the dict
@@ -221,8 +221,8 @@ class ViewForm:
         """Note a name that the function has set, but that the type does not declare, because it would be lost."""
         if known is None or self.undeclared:
             return
-        own = (name for name in names if name not in declared and name not in known.names)
-        self.undeclared = next((name for name in own if not hasattr(kind, name)), "")
+        undeclared = (name for name in names if name not in declared and name not in known.names)
+        self.undeclared = next((name for name in undeclared if not hasattr(kind, name)), "")
 
 
 # --- the merge --------------------------------------------------------------------------------------------------------
@@ -259,12 +259,12 @@ class _Merge:
         if not (is_object(source) and is_object(before) and same_kind):
             source, before = {}, {}
         checked = checked if is_object(checked) else after
-        made = {key: item for key, item in source.items() if key in after or key not in before}
+        result = {key: item for key, item in source.items() if key in after or key not in before}
         for key, item in after.items():
             if key not in before or not same(before[key], item):
                 old = source.get(key, _NOTHING), before.get(key, _NOTHING)
-                made[key] = self.value(*old, item, checked.get(key, item))
-        return made
+                result[key] = self.value(*old, item, checked.get(key, item))
+        return result
 
     def _array(self, source: Any, before: Any, after: Sequence[Any], checked: Any) -> list[Any]:
         if not (is_array(checked) and len(checked) == len(after)):
@@ -274,29 +274,29 @@ class _Merge:
             return _set_of(source, checked)
         if not (is_array(source) and is_array(before) and len(source) == len(before)):
             source, before = [], []
-        made: list[Any] = []
+        result: list[Any] = []
         for place, old in enumerate(self._old_places(before, after)):
             pair = (_NOTHING, _NOTHING) if old is None else (source[old], before[old])
-            made.append(self.value(*pair, after[place], checked[place]))
-        return made
+            result.append(self.value(*pair, after[place], checked[place]))
+        return result
 
     def _old_places(self, before: Sequence[Any], after: Sequence[Any]) -> list[int | None]:
         """Return the place before the call of each item: of the same object, else of an equal item, else of a similar item."""
-        found = _OldPlaces(before, after)
-        own = {id(item): place for place, item in enumerate(before)}
+        places = _OldPlaces(before, after)
+        positions = {id(item): place for place, item in enumerate(before)}
         for place, item in enumerate(after):
             origin = self._after.origin(item)
-            if origin is not None and (old := own.get(id(origin.form))) is not None:
-                found.take(place, old)
+            if origin is not None and (old := positions.get(id(origin.form))) is not None:
+                places.take(place, old)
         # Without any of its old objects, the list is a new one, of copies in any order.
         reach = (
-            min(abs(len(after) - len(before)), _NEAR) if any(old is not None for old in found.places) else len(before)
+            min(abs(len(after) - len(before)), _NEAR) if any(old is not None for old in places.places) else len(before)
         )
-        found.take_equal()
-        found.take_similar(reach)
+        places.take_equal()
+        places.take_similar(reach)
         if len(after) == len(before):
-            found.take_same_places()
-        return found.places
+            places.take_same_places()
+        return places.places
 
 
 class _OldPlaces:
@@ -359,11 +359,11 @@ def _members_of(item: Any) -> set[tuple[str, bytes]]:
 def _set_of(source: Sequence[Any], checked: Sequence[Any]) -> list[Any]:
     """Return the items of a set in the order of the source, then the new items: a set has no order of its own."""
     new, kept = list(checked), list[Any]()
-    for each in source:
-        found = next((place for place, item in enumerate(new) if _covers(each, item)), None)
-        if found is not None:
-            kept.append(each)
-            del new[found]
+    for old_item in source:
+        position = next((place for place, item in enumerate(new) if _covers(old_item, item)), None)
+        if position is not None:
+            kept.append(old_item)
+            del new[position]
     return kept + new
 
 

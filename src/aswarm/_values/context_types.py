@@ -34,7 +34,7 @@ def context_type(hint: Any) -> ContextType | None:
     """
     hint = _plain(hint)
     if get_origin(hint) in _UNIONS:
-        if not any(_has_fields(each) for each in get_args(hint)):
+        if not any(_has_fields(option) for option in get_args(hint)):
             return None
         raise ConfigurationError(f"the context variables cannot have the type {hint}; use one type, not a union")
     return _context_type(hint)
@@ -74,13 +74,13 @@ class ContextType:
 
     def read(self, context: Mapping[Any, Any]) -> Any:
         """Return a view of the context. Raises ConfigurationError if the context does not fit."""
-        own = {key: context[key] for key in self._fields if key in context}
+        declared = {key: context[key] for key in self._fields if key in context}
         try:
-            value = self._adapter.validate_json(_as_json(own))
+            value = self._adapter.validate_json(_as_json(declared))
         except ValidationError as error:
             raise self._misfit(_faults(error)) from None  # the cause would show the values
         except PydanticSerializationError:
-            faults = [f"{key}: the value has no JSON form" for key, item in own.items() if not _has_json(item)]
+            faults = [f"{key}: the value has no JSON form" for key, item in declared.items() if not _has_json(item)]
             raise self._misfit("; ".join(faults)) from None
         except Exception as error:  # of a validator of the user
             raise self._misfit(f"a validator raised {type(error).__name__}") from error
@@ -93,11 +93,11 @@ class ContextType:
         value = self.read(context)
         if self.is_read_only:
             return ContextView(self, value, {}, None)
-        own = {key: context[key] for key in self._fields if key in context}
-        before = self._form(value, own)
+        declared = {key: context[key] for key in self._fields if key in context}
+        before = self._form(value, declared)
         if self._has_functions:
             self._check_form(before)
-        return ContextView(self, value, own, before)
+        return ContextView(self, value, declared, before)
 
     def _form(self, value: Any, source: Any, earlier: ViewForm | None = None) -> ViewForm:
         data = self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
@@ -120,7 +120,7 @@ class ContextType:
         `context`: the context variables, which other calls may have changed since the start. `source`: the fields that the view
         was read from. `before`: the form of the view at the start. Raises TypeError if a change does not fit the type.
         """
-        own = {key: context[key] for key in self._fields if key in context}
+        declared = {key: context[key] for key in self._fields if key in context}
         try:
             if undeclared := self._undeclared(value):
                 raise self._misfit_of_change(f"{undeclared}: the type has no such field")
@@ -131,9 +131,9 @@ class ContextType:
             removed = [key for key in before.data if key not in after.data]
             if not (keys or removed):
                 return {}, []
-            changed = merged(own, before, after, after.data)
+            changed = merged(declared, before, after, after.data)
             checked = self._form(self._adapter.validate_json(_as_json(changed)), changed)
-            changed = merged(own, before, after, checked.data)
+            changed = merged(declared, before, after, checked.data)
         except ValidationError as error:
             raise self._misfit_of_change(_faults(error)) from None
         except (PydanticSerializationError, AttributeError) as error:
@@ -179,7 +179,7 @@ def _plain(hint: Any) -> Any:
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in _UNIONS:
-        options = [each for each in get_args(hint) if each is not types.NoneType]
+        options = [option for option in get_args(hint) if option is not types.NoneType]
         return _plain(options[0]) if len(options) == 1 else hint
     return hint
 
@@ -266,8 +266,8 @@ def _plain_item(hint: Any) -> Any:
 
 def _faults(error: ValidationError) -> str:
     # The texts do not contain the values: the model reads some of these texts, and must not see the context.
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    faults = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": ") for each in found]
+    details = error.errors(include_url=False, include_input=False, include_context=False)
+    faults = [f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}".removeprefix(": ") for detail in details]
     return "; ".join(" ".join(fault.split()) for fault in faults)
 
 

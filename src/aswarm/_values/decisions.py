@@ -159,7 +159,7 @@ def public_data(data: Any) -> Any:
 
 def waiting_entries(messages: Sequence[Message]) -> dict[int, Mapping[str, Any]] | None:
     """Return the entries of the waiting calls at the end of the history, by position; None if there are none."""
-    recorded = [each[WAITING] for each in messages[last_head(messages) :] if is_array(each.get(WAITING))]
+    recorded = [message[WAITING] for message in messages[last_head(messages) :] if is_array(message.get(WAITING))]
     return {entry["index"]: entry for entries in recorded for entry in entries if _is_entry(entry)} or None
 
 
@@ -196,7 +196,7 @@ def as_json(decision: Any) -> Any:
         case Answer(data, expected=expected):
             return {"answer": as_json(data), **({} if expected is None else {"expected": jsonable(expected)})}
         case _ if is_object(decision):
-            return {str(key): as_json(each) for key, each in decision.items()}
+            return {str(key): as_json(item) for key, item in decision.items()}
         case _:
             return jsonable(decision)
 

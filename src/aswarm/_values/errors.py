@@ -271,7 +271,7 @@ def named(error: BaseException) -> str:
             return f"{name}: {error}"
         group = cast("BaseExceptionGroup[BaseException]", error)
         leaves = _leaves_of(group)
-        shown = "; ".join(shortened(named(each), _LEAF) for each in leaves[:_LEAVES])
+        shown = "; ".join(shortened(named(leaf), _LEAF) for leaf in leaves[:_LEAVES])
         more = f"; and {len(leaves) - _LEAVES} more" if len(leaves) > _LEAVES else ""
         return f"{name}: {shortened(group.message, _LEAF)} ({shown}{more})"
     except Exception:  # noqa: BLE001 - of the class of a user
@@ -282,13 +282,13 @@ def _leaves_of(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     """Return the errors in a group, in order, at any depth."""
     leaves, inside = list[BaseException](), [iter(group.exceptions)]
     while inside:
-        each = next(inside[-1], None)
-        if each is None:
+        child = next(inside[-1], None)
+        if child is None:
             inside.pop()
-        elif isinstance(each, BaseExceptionGroup):
-            inside.append(iter(cast("BaseExceptionGroup[BaseException]", each).exceptions))
+        elif isinstance(child, BaseExceptionGroup):
+            inside.append(iter(cast("BaseExceptionGroup[BaseException]", child).exceptions))
         else:
-            leaves.append(each)
+            leaves.append(child)
     return leaves
 
 
@@ -302,21 +302,23 @@ def is_exit(error: BaseException) -> bool:
         if isinstance(error, BaseExceptionGroup)
         else [error]
     )
-    return any(isinstance(each, SystemExit) for each in leaves) and all(
-        isinstance(each, Exception | SystemExit) for each in leaves
+    return any(isinstance(leaf, SystemExit) for leaf in leaves) and all(
+        isinstance(leaf, Exception | SystemExit) for leaf in leaves
     )
 
 
 def error_and_causes(error: BaseException) -> list[BaseException]:
     """Return the error, its causes, and the errors in groups. A connection raises a group if a host has several addresses."""
-    errors, seen = [error], {id(error)}
-    for each in errors:  # the list grows during the loop
+    errors, visited = [error], {id(error)}
+    for current in errors:  # the list grows during the loop
         parts = (
-            cast("BaseExceptionGroup[BaseException]", each).exceptions if isinstance(each, BaseExceptionGroup) else ()
+            cast("BaseExceptionGroup[BaseException]", current).exceptions
+            if isinstance(current, BaseExceptionGroup)
+            else ()
         )
-        for inner in (*parts, each.__cause__, each.__context__):
-            if inner is not None and id(inner) not in seen:
-                seen.add(id(inner))
+        for inner in (*parts, current.__cause__, current.__context__):
+            if inner is not None and id(inner) not in visited:
+                visited.add(id(inner))
                 errors.append(inner)
     return errors
 

@@ -53,7 +53,7 @@ def is_count_from_0(value: object) -> TypeGuard[int]:
 
 def from_fields(kind: type[T], fields: Mapping[str, Any]) -> T:
     """Return an object of a dataclass from stored fields. Ignore fields that only a newer version of aswarm knows."""
-    names = {each.name for each in fields_in(cast("Any", kind))}
+    names = {field.name for field in fields_in(cast("Any", kind))}
     return kind(**{name: value for name, value in fields.items() if name in names})
 
 

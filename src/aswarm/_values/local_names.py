@@ -24,9 +24,9 @@ def keep_local_names(function: Any) -> None:
     function = innermost(function)
     if not inspect.isfunction(function) or _LOCALS not in function.__qualname__:
         return
-    found = dict(_names_of_frames(function, _missing_names(function)))
-    if found:
-        function.__dict__[_KEPT] = {**function.__dict__.get(_KEPT, {}), **found}
+    variables = dict(_names_of_frames(function, _missing_names(function)))
+    if variables:
+        function.__dict__[_KEPT] = {**function.__dict__.get(_KEPT, {}), **variables}
 
 
 def innermost(function: Any) -> Any:
@@ -50,21 +50,24 @@ def local_names(function: Any, owner: Any = None) -> dict[str, Any]:
 
 def is_local(function: Any, name: str | None) -> bool:
     """Return whether the name is a variable of a function or a class around the definition of this function."""
-    found: Any = function.__globals__
+    scope: Any = function.__globals__
     for part in function.__qualname__.replace(_LOCALS, "").split(".")[:-1]:
-        found = _inside(found, part)
-        if isinstance(found, CodeType) and name in (*found.co_varnames, *found.co_cellvars, *found.co_names):
+        scope = _inside(scope, part)
+        if isinstance(scope, CodeType) and name in (*scope.co_varnames, *scope.co_cellvars, *scope.co_names):
             return True
-        if not isinstance(found, type | CodeType):
+        if not isinstance(scope, type | CodeType):
             return False
     return False
 
 
-def _inside(found: Any, part: str) -> Any:
+def _inside(scope: Any, part: str) -> Any:
     """Return the class, or the code of the function, with this name in a module, a class or a code; or else None."""
-    if isinstance(found, CodeType):
-        return next((each for each in found.co_consts if isinstance(each, CodeType) and each.co_name == part), None)
-    names = cast("dict[str, Any]", found if isinstance(found, dict) else vars(found))
+    if isinstance(scope, CodeType):
+        return next(
+            (constant for constant in scope.co_consts if isinstance(constant, CodeType) and constant.co_name == part),
+            None,
+        )
+    names = cast("dict[str, Any]", scope if isinstance(scope, dict) else vars(scope))
     inner = names.get(part)
     return getattr(inspect.unwrap(inner), "__code__", inner) if callable(inner) else None
 
@@ -86,9 +89,9 @@ def _names_of_frames(function: Any, names: set[str]) -> Iterator[tuple[str, Any]
     frame: FrameType | None = sys._getframe() if names else None
     while frame is not None and names:
         if frame.f_globals is function.__globals__ and frame.f_code.co_qualname in around:
-            found = names.intersection(frame.f_locals)  # in Python 3.13, keys() of it is a list
-            yield from ((name, frame.f_locals[name]) for name in found)
-            names = names - found
+            present = names.intersection(frame.f_locals)  # in Python 3.13, keys() of it is a list
+            yield from ((name, frame.f_locals[name]) for name in present)
+            names = names - present
         frame = frame.f_back
 
 
@@ -98,9 +101,9 @@ def _class_of(function: Any, owner: Any) -> Any:
     for kind in getattr(owner, "__mro__", ()):
         if kind.__qualname__ == path and name in vars(kind):
             return kind
-    found: Any = function.__globals__
+    scope: Any = function.__globals__
     for part in path.split("."):
-        found = _inside(found, part)
-        if not isinstance(found, type):
+        scope = _inside(scope, part)
+        if not isinstance(scope, type):
             return None
-    return found
+    return scope

@@ -63,18 +63,21 @@ def normalize(messages: object) -> list[Message]:
             f"messages must be a list of messages or a str, not {type(messages).__name__}; "
             'for example [{"role": "user", "content": "Hi"}]'
         )
-    made: list[Message] = []
+    normalized: list[Message] = []
     broken: list[tuple[int, Message]] = []  # messages with text that UTF-8 cannot encode, repaired
     for position, item in enumerate(messages):
         if is_text := _is_text(item):
-            made.append(item)
+            normalized.append(item)
         else:
-            made.append(_normalize_one(item, f"messages[{position}]"))
-        if not (is_text and item["content"].isascii()) and (whole := sendable_data(made[-1])) is not made[-1]:
+            normalized.append(_normalize_one(item, f"messages[{position}]"))
+        if (
+            not (is_text and item["content"].isascii())
+            and (whole := sendable_data(normalized[-1])) is not normalized[-1]
+        ):
             broken.append((position, whole))
     for position, whole in broken:
-        made[position] = _checked_repair(whole, made, position)
-    return made
+        normalized[position] = _checked_repair(whole, normalized, position)
+    return normalized
 
 
 def _checked_repair(repaired: Message, messages: Sequence[Message], position: int) -> Message:
@@ -329,7 +332,7 @@ def started_inside(head: Message, behind: Iterable[Message]) -> set[Any]:
     `head`: the message with the calls. `behind`: the tool messages after it.
     """
     marked = [message[WAITING] for message in (head, *behind) if is_array(message.get(WAITING))]
-    entries = [entry for each in marked for entry in each if is_object(entry) and isinstance(entry.get("index"), int)]
+    entries = [entry for group in marked for entry in group if is_object(entry) and isinstance(entry.get("index"), int)]
     return {entry["index"] for entry in entries if has_started_inside(entry.get("data"))}
 
 

@@ -261,7 +261,7 @@ def _without_fence(text: str) -> str:
 
 def _without_last_number(text: str) -> str:
     shorter = text.rstrip("+-.0123456789Ee")
-    ends_in_text = shorter != text and any(found[1] is None for found in _TEXT.finditer(shorter))
+    ends_in_text = shorter != text and any(match[1] is None for match in _TEXT.finditer(shorter))
     return text if shorter == text or ends_in_text else shorter
 
 

@@ -38,17 +38,17 @@ def is_read_only(hint: Any) -> bool:
     return _is_read_only(hint, set())
 
 
-def _is_read_only(hint: Any, seen: set[Any]) -> bool:
+def _is_read_only(hint: Any, outer_types: set[Any]) -> bool:
     hint = _inside(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal or hint is None:
         return True
     if origin in (*_UNIONS, *_CONTAINERS):
-        return _are_read_only((each for each in arguments if each is not ...), seen)
+        return _are_read_only((argument for argument in arguments if argument is not ...), outer_types)
     kind: Any = origin or hint
-    if not isinstance(kind, type) or kind in seen:
-        return kind in seen  # a type inside itself is decided by its other fields
-    return issubclass(kind, _SCALARS) or _is_read_only_class(kind, {*seen, kind})
+    if not isinstance(kind, type) or kind in outer_types:
+        return kind in outer_types  # a type inside itself is decided by its other fields
+    return issubclass(kind, _SCALARS) or _is_read_only_class(kind, {*outer_types, kind})
 
 
 def _inside(hint: Any) -> Any:
@@ -64,24 +64,26 @@ def _inside(hint: Any) -> Any:
             return hint
 
 
-def _are_read_only(hints: Iterable[Any], seen: set[Any]) -> bool:
-    return all(_is_read_only(each, seen) for each in hints)
+def _are_read_only(hints: Iterable[Any], outer_types: set[Any]) -> bool:
+    return all(_is_read_only(hint, outer_types) for hint in hints)
 
 
-def _is_read_only_class(kind: Any, seen: set[Any]) -> bool:
+def _is_read_only_class(kind: Any, outer_types: set[Any]) -> bool:
     parameters: Any = getattr(kind, "__dataclass_params__", None)
     if typing_extensions.is_typeddict(kind):
         hints = readable_hints(kind)
-        return all(map(_is_read_only_item, hints.values())) and _are_read_only(hints.values(), seen)
+        return all(map(_is_read_only_item, hints.values())) and _are_read_only(hints.values(), outer_types)
     if issubclass(kind, BaseModel):
         frozen = bool(kind.model_config.get("frozen"))
         fields = kind.model_fields.values()
         return all(frozen or field.frozen for field in fields) and _are_read_only(
-            (field.annotation for field in fields), seen
+            (field.annotation for field in fields), outer_types
         )
     if parameters is not None:
         hints = readable_hints(kind)
-        return bool(parameters.frozen) and _are_read_only((hints[name] for name in kind.__dataclass_fields__), seen)
+        return bool(parameters.frozen) and _are_read_only(
+            (hints[name] for name in kind.__dataclass_fields__), outer_types
+        )
     return False
 
 

@@ -48,7 +48,7 @@ def sendable(text: str) -> str:
 
 def whole_escapes(text: str) -> str:
     r"""Return a JSON text with `\ufffd` in place of each escaped half of a surrogate pair, which JSON parsers refuse."""
-    return _ESCAPE.sub(lambda found: r"\ufffd" if found[1] else found[0], text) if "\\u" in text else text
+    return _ESCAPE.sub(lambda match: r"\ufffd" if match[1] else match[0], text) if "\\u" in text else text
 
 
 def without_colours() -> bool:

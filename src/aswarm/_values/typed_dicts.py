@@ -20,15 +20,15 @@ def modern(hint: Any) -> Any:
     return _modern(hint, {}) if sys.version_info < (3, 12) else hint
 
 
-def _modern(hint: Any, made: dict[Any, Any]) -> Any:
+def _modern(hint: Any, remade: dict[Any, Any]) -> Any:
     if typing.is_typeddict(hint) and type(hint).__module__ == "typing":
-        return made[hint] if hint in made else _remake(hint, made)
+        return remade[hint] if hint in remade else _remake(hint, remade)
     arguments, origin = get_args(hint), get_origin(hint)
     if not arguments or origin is Literal:
         return hint
     if origin is Annotated:
-        return Annotated[(_modern(arguments[0], made), *arguments[1:])]
-    modernized = tuple(_modern(argument, made) for argument in arguments)
+        return Annotated[(_modern(arguments[0], remade), *arguments[1:])]
+    modernized = tuple(_modern(argument, remade) for argument in arguments)
     if all(old is new for old, new in zip(arguments, modernized, strict=True)):
         return hint
     if origin in (Union, types.UnionType):
@@ -36,16 +36,16 @@ def _modern(hint: Any, made: dict[Any, Any]) -> Any:
     return hint.copy_with(modernized) if hasattr(hint, "copy_with") else origin[modernized]
 
 
-def _remake(kind: Any, made: dict[Any, Any]) -> Any:
-    made[kind] = Any
+def _remake(kind: Any, remade: dict[Any, Any]) -> Any:
+    remade[kind] = Any
     fields: dict[str, Any] = {}
     for key, hint in typing.get_type_hints(kind, include_extras=True).items():
         if get_origin(hint) in (Required, NotRequired):
-            fields[key] = get_origin(hint)[_modern(get_args(hint)[0], made)]
+            fields[key] = get_origin(hint)[_modern(get_args(hint)[0], remade)]
         else:
             needed: Any = Required if key in kind.__required_keys__ else NotRequired
-            fields[key] = needed[_modern(hint, made)]
+            fields[key] = needed[_modern(hint, remade)]
     make: Any = TypedDict
-    made[kind] = make(kind.__name__, fields)
-    made[kind].__doc__, made[kind].__module__ = kind.__doc__, kind.__module__
-    return made[kind]
+    remade[kind] = make(kind.__name__, fields)
+    remade[kind].__doc__, remade[kind].__module__ = kind.__doc__, kind.__module__
+    return remade[kind]

@@ -202,8 +202,8 @@ def _starts_another(call: CallSoFar, fragment: _Fragment) -> bool:
     return has_other_id or bool(fragment.text.strip() and call.is_complete())
 
 
-def _merge_rest(wire: Mapping[str, Any], own: frozenset[str], into: dict[str, Any]) -> Message:
-    rest = {key: value for key, value in wire.items() if key not in own and value is not None}
+def _merge_rest(wire: Mapping[str, Any], own_keys: frozenset[str], into: dict[str, Any]) -> Message:
+    rest = {key: value for key, value in wire.items() if key not in own_keys and value is not None}
     for key, value in rest.items():
         merge_own_key(into, key, value)
     return rest

@@ -88,11 +88,11 @@ def failure_in(error: Any) -> tuple[str, int | None, bool]:
     kind, name = details.get("type"), details.get("status")
     code: Any = details.get("code") or name or kind
     statuses = map(status_of, (details.get("code"), name, details.get("status_code"), kind))
-    status = next((each for each in statuses if each is not None), None)
+    status = next((value for value in statuses if value is not None), None)
     has_text = details.get("message") or details.get("error")
     text = provider_text(details) if has_text else json.dumps(details, default=str, ensure_ascii=False)
     suffix = f" (code {code})" if code and not (is_object(code) or is_array(code)) else ""
-    retryable = any(may_pass(f"{text} {code} {kind}", status, each) for each in (code, kind))
+    retryable = any(may_pass(f"{text} {code} {kind}", status, value) for value in (code, kind))
     return f"{text}{suffix}", status, retryable
 
 
@@ -153,10 +153,10 @@ def is_retryable_status(status: int | None) -> bool:
 
 def hide_header_values(error: BaseException) -> None:
     """Remove header values, which may be API keys, from the texts of this error, its causes and the errors of a group."""
-    for each in error_and_causes(error):
-        args = tuple(_QUOTED_HEADER.sub(_HIDDEN, arg) if isinstance(arg, str) else arg for arg in each.args)
-        if args != each.args:
-            set_attribute(each, "args", args)
+    for cause in error_and_causes(error):
+        args = tuple(_QUOTED_HEADER.sub(_HIDDEN, arg) if isinstance(arg, str) else arg for arg in cause.args)
+        if args != cause.args:
+            set_attribute(cause, "args", args)
 
 
 # --- response headers -------------------------------------------------------------------------------------------------

@@ -251,9 +251,9 @@ def _media_after_results(messages: Sequence[Message]) -> Iterator[Message]:
             yield message
             continue
         parts: list[Any] = message["content"]
-        own: list[Any] = [part for part in parts if is_object(part) and part.get("type") != "text"]
-        if own:
-            media += [text_part(f"From the result of the tool call {message['tool_call_id']}:"), *own]
-        yield {**message, "content": described(parts) if own else text_of(parts)}
+        media_parts: list[Any] = [part for part in parts if is_object(part) and part.get("type") != "text"]
+        if media_parts:
+            media += [text_part(f"From the result of the tool call {message['tool_call_id']}:"), *media_parts]
+        yield {**message, "content": described(parts) if media_parts else text_of(parts)}
     if media:
         yield {"role": "user", "content": media}

@@ -192,9 +192,9 @@ class ResponseReader:
             yield _chunk({"tool_calls": [{"index": call.index, **call_of(wire)}]})
         call.is_whole = True
         if not call.has_payload:
-            made = call_of(wire)
-            kind = made["type"]
-            payload = {key: value for key, value in made[kind].items() if key != "name"}
+            wire_call = call_of(wire)
+            kind = wire_call["type"]
+            payload = {key: value for key, value in wire_call[kind].items() if key != "name"}
             call.has_payload = True
             yield _chunk({"tool_calls": [{"index": call.index, kind: payload}]})
         yield from self._end_call(call)

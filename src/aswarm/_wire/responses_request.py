@@ -108,9 +108,9 @@ def _check(key: str, value: object) -> None:
         )
 
 
-def _joined(own: Any, **chat: Any) -> dict[str, Any]:
+def _joined(settings: Any, **chat: Any) -> dict[str, Any]:
     """Return a setting that is an object. `own`: the user's value in the form of the Responses API; it overrides `chat`."""
-    base: Mapping[str, Any] = own if is_object(own) else {}
+    base: Mapping[str, Any] = settings if is_object(settings) else {}
     return {**{key: value for key, value in chat.items() if value is not None}, **base}
 
 
@@ -126,9 +126,9 @@ def _without_usage(options: Any) -> dict[str, Any]:
 
 def _include(body: Mapping[str, Any]) -> list[Any]:
     """Return the user's `include`, and add encrypted reasoning for the next request. An empty `include` prevents this."""
-    own = body.get("include")
-    include: list[Any] = list(own) if is_array(own) else []
-    if (include or not is_array(own)) and _ENCRYPTED_REASONING not in include and _reasons(body):
+    requested = body.get("include")
+    include: list[Any] = list(requested) if is_array(requested) else []
+    if (include or not is_array(requested)) and _ENCRYPTED_REASONING not in include and _reasons(body):
         include.append(_ENCRYPTED_REASONING)
     return [*include, "message.output_text.logprobs"] if body.get("logprobs") else include
 
@@ -351,7 +351,7 @@ def _part(part: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(value, types):
         raise ConfigurationError(
             f"a message has a content part of the type {kind!r} whose {kind!r} is missing or wrong: {shown(part, _SHOWN)}; "
-            f"expected {' or '.join('an object' if each is Mapping else 'a str' for each in types)}"
+            f"expected {' or '.join('an object' if expected_type is Mapping else 'a str' for expected_type in types)}"
         )
     rest = {key: value for key, value in part.items() if key not in ("type", kind)}
     return {**make(value), **rest}
