@@ -102,8 +102,8 @@ class EntryMaker:
         """
         self._agent, self._context = agent, context_variables or {}
         calls = waiting(self._history) if resume is not False else []
-        own = {call.index for call in calls}
-        self._ids = {index: public for public, index in public_ids(self._history).items() if index in own}
+        indexes = {call.index for call in calls}
+        self._ids = {index: public for public, index in public_ids(self._history).items() if index in indexes}
         fields = {
             "run_id": run_id,
             "conversation": conversation,
@@ -221,20 +221,20 @@ class EntryMaker:
             if event.handoff and (tool := _tool(self._agent, event.name)) and tool.is_handoff:
                 fields["is_agent"] = True
             self._ended.append(fields.get("call_id") or event.id)
-            made = self._make("ToolCallFinished", fields)
-            return [made, *self._context_changes(current)]
+            entry = self._make("ToolCallFinished", fields)
+            return [entry, *self._context_changes(current)]
         return [self._make(type(event).__name__, fields)]
 
     def _completed(self, event: CompletionFinished) -> dict[str, Any]:
-        own, public, external = list[str](), list[str](), list[int]()
+        provider_ids, public, external = list[str](), list[str](), list[int]()
         for index, call in enumerate(event.message.get("tool_calls") or ()):
-            own.append(str(call["id"]))
+            provider_ids.append(str(call["id"]))
             if index not in self._ids:
-                self._ids[index] = self._public.take(own[index])
+                self._ids[index] = self._public.take(provider_ids[index])
             public.append(self._ids[index])
             if (tool := _tool(self._agent, call_name(call))) and tool.is_external:
                 external.append(index)
-        ids = {} if public == own else {"call_ids": public}
+        ids = {} if public == provider_ids else {"call_ids": public}
         return {**ids, **({"external": external} if external else {})}
 
     def withdrawn_call(self, call: ToolCall) -> Entry:
@@ -274,8 +274,8 @@ class EntryMaker:
         marks = waiting_entries(history) or {} if calls else {}
         described: list[dict[str, Any]] = []
         for call in calls:
-            own = ("index", "id", "name", "arguments")
-            fields: dict[str, Any] = {name: getattr(call, name) for name in own}
+            names = ("index", "id", "name", "arguments")
+            fields: dict[str, Any] = {name: getattr(call, name) for name in names}
             if (public := self._ids.get(call.index, call.id)) != call.id:
                 fields["call_id"] = public
             if (kind := kind_of(agent, call.name, marks.get(call.index))) is not None:

@@ -22,9 +22,9 @@ def item_fingerprint(
 
     Raises ConfigurationError for invalid messages.
     """
-    own = [_variables(context_variables)] if context_variables else []
+    variables = [_variables(context_variables)] if context_variables else []
     decided = [{"resume": resume if isinstance(resume, bool) else dict(resume)}] if resume is not False else []
-    return _digest([agent.name, normalize(messages), *own, *decided])
+    return _digest([agent.name, normalize(messages), *variables, *decided])
 
 
 def request_fingerprint(request: CompletionRequest) -> dict[str, str]:

@@ -169,7 +169,7 @@ def entries_since(at: int) -> Transaction[list[Entry]]:
 
 def write(lines: Mapping[str, tuple[int, list[bytes]]], finished: Sequence[str]) -> Transaction[None]:
     """Write the entries of items, and mark finished items. `lines`: the first number and the entries of each item."""
-    rows = [(item, first, first + len(each) - 1, b"\n".join(each)) for item, (first, each) in lines.items()]
+    rows = [(item, first, first + len(written) - 1, b"\n".join(written)) for item, (first, written) in lines.items()]
     yield from _insert("aswarm_entry", rows)
     for some in chunks(finished, _VALUES_PER_STATEMENT):
         yield f"UPDATE aswarm_run SET status = 'finished', ended = ? WHERE id IN ({marks(some)})", (now(), *some)

@@ -82,7 +82,7 @@ def waiting_fields(call: Call, changed: Mapping[str, Any]) -> dict[str, Any]:
 
 def unknown_inside(outcome: Mapping[str, Any]) -> list[UnknownCall]:
     """Return the recorded calls inside a call whose outcome is not known."""
-    return [from_fields(UnknownCall, each) for each in outcome.get("unknown_inside", ())]
+    return [from_fields(UnknownCall, fields) for fields in outcome.get("unknown_inside", ())]
 
 
 def recorded_outcome(fields: Mapping[str, Any], outcome: Mapping[str, Any], agent: Agent | None) -> ToolOutcome:
@@ -95,8 +95,8 @@ def recorded_outcome(fields: Mapping[str, Any], outcome: Mapping[str, Any], agen
     error = None if fields.get("error") is None else RecordedToolError(fields["error"])
     result = None if error else Result(value=content, agent=agent, context_variables=outcome.get("context", {}))
     still_running, unknown = bool(fields.get("still_running")), bool(outcome.get("unknown"))
-    own = None if value is None else Returned.from_record(content, value)
-    return OutcomeInside(content, result, error, still_running=still_running, unknown=unknown, returned=own)
+    returned_value = None if value is None else Returned.from_record(content, value)
+    return OutcomeInside(content, result, error, still_running=still_running, unknown=unknown, returned=returned_value)
 
 
 # --- the context variables of a turn ---
@@ -136,8 +136,8 @@ class TurnChanges:
 
     def apply(self, context: dict[str, Any], recorded: Mapping[str, Any]) -> None:
         """Apply recorded changes. They are not recorded again."""
-        for each in (context, self._before):
-            change(each, copy_containers(recorded.get("written", {})), recorded.get("removed", ()))
+        for target in (context, self._before):
+            change(target, copy_containers(recorded.get("written", {})), recorded.get("removed", ()))
 
     def note_result(self, changed: Mapping[str, Any]) -> None:
         """Note the recorded changes of a `Result`, so that they are not recorded again when the run has merged them."""

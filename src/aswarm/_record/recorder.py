@@ -239,8 +239,8 @@ class Recorder:
         """Return the outcome; an unknown one for code that has not made all calls of its record."""
         if call.tool is None or not call.tool._is_replayed or outcome.still_running:
             return outcome
-        made = {key[1:] for key in self._facts.made if key[:2] == (self._turn, call.index)}
-        if made <= self._seen:
+        inner_calls = {key[1:] for key in self._facts.made if key[:2] == (self._turn, call.index)}
+        if inner_calls <= self._seen:
             return outcome
         return ToolOutcome(OTHER_CALLS, error=CallLost(OTHER_CALLS), still_running=True)
 

@@ -90,9 +90,9 @@ class BudgetControl:
         if self.is_last:
             return False
         # Outer runs come first: the outermost run at a limit decides how this run stops.
-        for each in reversed([*self._spending.chain()]):
-            if self.spent is None and (limit := each.reached()):
-                self._set_spent(limit, each)
+        for spending in reversed([*self._spending.chain()]):
+            if self.spent is None and (limit := spending.reached()):
+                self._set_spent(limit, spending)
         if self.spent is None and self.is_late:
             self._set_spent("seconds", self._spending)
         if self.spent is not None:
@@ -102,16 +102,16 @@ class BudgetControl:
             if then == "stop" or not may_ask:
                 return False
             self.is_last, self.deadline = True, math.inf
-        for each in self._spending.chain() if may_ask else ():
-            each.turns += 1
+        for spending in self._spending.chain() if may_ask else ():
+            spending.turns += 1
         return True
 
     def _set_spent(self, limit: Limit, owner: Spending) -> None:
         self.spent, self._owner = limit, owner
 
-    def used_up(self, own: Limit | None = None) -> str:
+    def used_up(self, own_limit: Limit | None = None) -> str:
         """Return a sentence about the limit that was reached. `own`: name this limit of the run's own budget instead."""
-        limit, budget = (own, self._own) if own else (self.spent, self._owner.budget)
+        limit, budget = (own_limit, self._own) if own_limit else (self.spent, self._owner.budget)
         value = getattr(budget, limit or "", 0)
         if limit == "cost":
             return f"the budget of ${value:g} is used up"
@@ -124,9 +124,11 @@ class BudgetControl:
 
     def add_price(self, usage: Usage, model: str | None = None) -> None:
         """Add the price of a completion to this run and its outer runs. `model`: None for the model of the run."""
-        for each, price in self._prices(usage, model):
-            each.cost += price
-        counts = any(each.budget and (each.budget.tokens or each.budget.cost) for each in self._spending.chain())
+        for spending, price in self._prices(usage, model):
+            spending.cost += price
+        counts = any(
+            spending.budget and (spending.budget.tokens or spending.budget.cost) for spending in self._spending.chain()
+        )
         if counts and not (usage.total_tokens or usage.prompt_tokens or self._has_warned):
             self._has_warned = True
             logger.warning(
@@ -136,9 +138,9 @@ class BudgetControl:
 
     def _prices(self, usage: Usage, model: str | None = None) -> list[tuple[Spending, Decimal]]:
         return [
-            (each, price_of(model or self._model, usage, each.budget.prices, self.provider_url))
-            for each in self._spending.chain()
-            if each.budget is not None and each.budget.cost is not None
+            (spending, price_of(model or self._model, usage, spending.budget.prices, self.provider_url))
+            for spending in self._spending.chain()
+            if spending.budget is not None and spending.budget.cost is not None
         ]
 
     # --- the calls of a turn ---
@@ -163,8 +165,8 @@ class BudgetControl:
         if self.is_last or self.is_late or (self._repetition and not _polls(call) and self._repetition.refusal(call)):
             return False
         return not any(
-            each.budget and is_reached(each.calls + call.index, each.budget.tool_calls)
-            for each in self._spending.chain()
+            spending.budget and is_reached(spending.calls + call.index, spending.budget.tool_calls)
+            for spending in self._spending.chain()
         )
 
     def _refusal(self, call: Call) -> str | None:
@@ -174,13 +176,13 @@ class BudgetControl:
             if self._repetition.add_refused(call):
                 self._set_spent("repeats", self._repeats_owner)
             return text
-        for each in self._spending.chain():
-            if each.budget and is_reached(each.calls, each.budget.tool_calls):
-                each.has_refused = True
-                self._set_spent("tool_calls", each)
+        for spending in self._spending.chain():
+            if spending.budget and is_reached(spending.calls, spending.budget.tool_calls):
+                spending.has_refused = True
+                self._set_spent("tool_calls", spending)
                 return f"not run: {self.used_up()}"
-        for each in self._spending.chain():
-            each.calls += 1
+        for spending in self._spending.chain():
+            spending.calls += 1
         return None
 
     def add_results(self, calls: Iterable[Call]) -> None:
@@ -220,7 +222,9 @@ class BudgetControl:
 
 def _lowest(spending: Spending, limit: Limit) -> tuple[int | None, Spending]:
     """Return the lowest limit of this name for a run and its outer runs, and the spending of the run with this limit."""
-    limits = [(value, each) for each in spending.chain() if (value := getattr(each.budget, limit, None)) is not None]
+    limits = [
+        (value, limited) for limited in spending.chain() if (value := getattr(limited.budget, limit, None)) is not None
+    ]
     return min(limits, key=operator.itemgetter(0), default=(None, spending))
 
 

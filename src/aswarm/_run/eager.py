@@ -152,13 +152,13 @@ class _EagerCalls:
                 break
             self._add(calls[position])
 
-    def _add(self, made: CallSoFar) -> None:
+    def _add(self, call_so_far: CallSoFar) -> None:
         state, position = self._state, len(self._calls)
-        (call,) = calls_of([made.message()], state.agent, state.tools, first=position)
+        (call,) = calls_of([call_so_far.message()], state.agent, state.tools, first=position)
         self._calls.append(call)
         if position >= _MOST:
             self._is_blocked = True
-        elif call.tool is not None and self._may_start(call.tool) and made.id and made.is_complete():
+        elif call.tool is not None and self._may_start(call.tool) and call_so_far.id and call_so_far.is_complete():
             groups = plan(self._calls, concurrent=self._concurrent, may_hold=self._handlers.may_hold)
             self._is_blocked = len(groups) > 1
             if not self._is_blocked and (state.budget is None or state.budget.may_start(call)):
@@ -200,7 +200,7 @@ class _EagerCalls:
         """Drop all started calls if one of them does not fit its call of the turn: nothing can take back what it wrote."""
         self._is_checked = True
         calls = {call.index: call for call in self._state.turn.calls}
-        if self._shared is not None and not all(each.fits(calls.get(place)) for place, each in self._eager.items()):
+        if self._shared is not None and not all(early.fits(calls.get(place)) for place, early in self._eager.items()):
             self._shared = None
             self._drop()
 
@@ -263,12 +263,12 @@ class _EagerCall:
 
     def fits(self, call: Call | None) -> bool:
         """Return whether the call of the turn is the same call, and has no decision of a user and no changed arguments."""
-        own = self._call
+        early = self._call
         if call is None or self._is_dropped:
             return False
-        is_same = (call.id, call.name, call.arguments) == (own.id, own.name, self._arguments)
+        is_same = (call.id, call.name, call.arguments) == (early.id, early.name, self._arguments)
         is_new = call.decided is None and call.replaced is None and call.outcome is None and call.hold is None
-        return is_same and is_new and call.tool is own.tool
+        return is_same and is_new and call.tool is early.tool
 
     # --- the task ---
 

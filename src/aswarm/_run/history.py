@@ -189,8 +189,11 @@ def _blocks_of(messages: Sequence[Message]) -> list[MessageBlock]:
 
 def _with_marks(block: MessageBlock, marks: Iterable[Message]) -> MessageBlock:
     """Return the block with the entries of all its waiting calls. `marks`: tool messages that contain only such entries."""
-    own = block.message.get(WAITING)
-    entries = [*(own if is_array(own) else ()), *(entry for message in marks for entry in message[WAITING])]
+    marks_of_block = block.message.get(WAITING)
+    entries = [
+        *(marks_of_block if is_array(marks_of_block) else ()),
+        *(entry for message in marks for entry in message[WAITING]),
+    ]
     return replace(block, message={**block.message, WAITING: entries}) if entries else block
 
 

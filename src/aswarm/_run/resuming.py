@@ -136,7 +136,7 @@ def by_position(calls: Sequence[Call | OpenCall], decisions: Decisions) -> dict[
 def named_ids(ids: Sequence[str]) -> str:
     """Return a short list of the ids for an error text. A history from a browser may contain many ids, and long ones."""
     more = f", and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
-    return ", ".join(shown(each, 40) for each in ids[:_SHOWN_IDS]) + more
+    return ", ".join(shown(call_id, 40) for call_id in ids[:_SHOWN_IDS]) + more
 
 
 # --- one decision -----------------------------------------------------------------------------------------------------

@@ -46,15 +46,15 @@ class Spending:
 
     def chain(self) -> Iterator[Spending]:
         """Yield the spending of this run, then of its outer runs; the outermost run is last."""
-        each: Spending | None = self
-        while each is not None:
-            yield each
-            each = each.outer
+        spending: Spending | None = self
+        while spending is not None:
+            yield spending
+            spending = spending.outer
 
     def add(self, usage: Usage) -> None:
         """Add the usage to this run and its outer runs."""
-        for each in self.chain():
-            each.usage += usage
+        for spending in self.chain():
+            spending.usage += usage
 
     def reached(self) -> Limit | None:
         """Return the limit of this run's own budget that is reached and allows no further request, or None."""
@@ -85,8 +85,8 @@ def price_of(model: str, usage: Usage, prices: Mapping[str, tuple[float, float]]
     Raises ConfigurationError for a model without a price, and if genai-prices is needed but not installed.
     """
     counts = _counts(usage)
-    if (own := prices.get(model)) is not None:
-        of_input, of_output = (Decimal(str(each)) / _MILLION for each in own)
+    if (own_price := prices.get(model)) is not None:
+        of_input, of_output = (Decimal(str(amount)) / _MILLION for amount in own_price)
         return of_input * counts["input_tokens"] + of_output * counts["output_tokens"]
     remedy = f"pass Budget(..., prices={{{model!r}: (input, output)}}) in dollars for a million tokens"
     provider = None

@@ -183,8 +183,8 @@ def _mode(output: Output[Any], answer: AnswerType, agent: Agent, functions: Tool
 
 
 def _check_agent(agent: Agent, functions: Tools) -> None:
-    own = {call_name(tool) for tool in agent.model_settings.get("tools") or () if is_object(tool)}
-    if FINAL_ANSWER in functions or FINAL_ANSWER in own:
+    provider_tools = {call_name(tool) for tool in agent.model_settings.get("tools") or () if is_object(tool)}
+    if FINAL_ANSWER in functions or FINAL_ANSWER in provider_tools:
         raise ConfigurationError(
             f"agent {agent.name!r} has a function named {FINAL_ANSWER!r}, which is reserved for a typed answer; rename it"
         )

@@ -82,10 +82,10 @@ def own_turns(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
     newest = max((at for at, (asked, _) in enumerate(turns) if any(each.role == "user" for each in asked)), default=0)
     sent: list[MessageBlock] = []
     for position, (asked, written) in enumerate(turns):
-        own = [block for block in written if _is_own(block, agent)]
-        answered_by_another = not own and not all(map(_has_calls, written))
+        own_blocks = [block for block in written if _is_own(block, agent)]
+        answered_by_another = not own_blocks and not all(map(_has_calls, written))
         sent += asked if position == newest or not answered_by_another else filter(_is_instruction, asked)
-        sent += own
+        sent += own_blocks
     return sent
 
 

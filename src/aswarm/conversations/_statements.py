@@ -147,7 +147,7 @@ def _inserts(
     conversation_id: str, start: int, messages: Sequence[Message], state: tuple[str, str] | None
 ) -> list[Statement]:
     """Return statements that insert messages at a position. `state`: the new agent and context, or None if they did not change."""
-    values = [[conversation_id, at, message_text(each), None, None] for at, each in enumerate(messages, start)]
+    values = [[conversation_id, at, message_text(message), None, None] for at, message in enumerate(messages, start)]
     if values and state is not None:
         values[-1][3:] = state
     statements: list[Statement] = []
@@ -237,24 +237,24 @@ def search(prefix: str, limit: int, before: float | None, words: str) -> Transac
     There is no index: a trigram index has half the size of its texts, and SQLite before 3.42 keeps deleted texts in it. A usual
     word is in enough of the last updated conversations. For a rare word, one query reads all messages.
     """
-    sought, found, start, size = _folded(words), set[str](), 0, _CONVERSATIONS_AT_ONCE
+    sought, matches, start, size = _folded(words), set[str](), 0, _CONVERSATIONS_AT_ONCE
     where, values = _where(_with_prefix("id", prefix) | {"updated < ?": before})
     newest = f"SELECT id, title FROM aswarm_conversation {where} ORDER BY updated DESC, id LIMIT ? OFFSET ?"  # noqa: S608 - as above
-    while len(found) < limit:
+    while len(matches) < limit:
         rows = yield newest, (*values, size, start)
         ids = [row[0] for row in rows]
         some = (yield from _with_text(sought, f"WHERE conversation IN ({marks(ids)})", ids)) | _titled(sought, rows)
-        found |= some
+        matches |= some
         if len(ids) < size:
             break
         if len(some) < size * _USUAL:
             rows = yield f"SELECT id, title FROM aswarm_conversation {where} AND title <> ''", values  # noqa: S608 - as above
             texts = yield from _with_text(sought, *_where(_with_prefix("conversation", prefix)))
-            found = texts | _titled(sought, rows)
+            matches = texts | _titled(sought, rows)
             break
         start, size = start + size, min(2 * size, _MOST_VALUES)
     listed: list[ConversationSummary] = []
-    for part in chunks(sorted(found), _MOST_VALUES):
+    for part in chunks(sorted(matches), _MOST_VALUES):
         listed += yield from _summaries(f"WHERE id IN ({marks(part)})", part)
     fitting = [summary for summary in listed if before is None or summary.updated < before]
     return sorted(fitting, key=lambda summary: (-summary.updated, summary.id))[:limit]

@@ -114,8 +114,8 @@ def may_pass(error: Any) -> bool:
 def has_millisecond_times(engine: Any) -> bool:
     """Return whether the tables of DBOS in this SQLite file call `unixepoch('subsec')`, as DBOS does on Python 3.12 and later."""
     with engine.connect() as connection:
-        found = "SELECT 1 FROM sqlite_master WHERE sql LIKE '%subsec%' LIMIT 1"
-        return connection.exec_driver_sql(found).first() is not None
+        statement = "SELECT 1 FROM sqlite_master WHERE sql LIKE '%subsec%' LIMIT 1"
+        return connection.exec_driver_sql(statement).first() is not None
 
 
 def _note_lost_server(context: Any) -> None:

@@ -55,8 +55,8 @@ async def named(
 ) -> AsyncGenerator[tuple[str, Item]]:
     """Yield pairs of a run id and an item. For the parameters, see `DurableRuns.map`."""
     ids = None if run_ids is None else map(run_ids, count()) if callable(run_ids) else iter(run_ids)
-    async for each in items if isinstance(items, AsyncIterable) else _each(items):
-        item = each if isinstance(each, Item) else Item(each)
+    async for value in items if isinstance(items, AsyncIterable) else _each(items):
+        item = value if isinstance(value, Item) else Item(value)
         yield _id_of(item, ids), item
 
 

@@ -97,14 +97,14 @@ def surplus(limits: Limits, *, but_user: str = "") -> Transaction[Surplus]:
     A run that waits is no old run. When a run no longer waits, it never waits again, so the caller may delete the old runs in a
     later transaction.
     """
-    found = Surplus([], [])
+    too_many = Surplus([], [])
     if (limits.kept_seconds, limits.kept_runs, limits.kept_bytes, limits.waiting_runs_per_user) == (None,) * 4:
-        return found
+        return too_many
     runs = yield from _ended('"user" <> ?', but_user, with_size=limits.kept_bytes is not None)
     waiting = yield from _waiting(run for run in runs if run.may_wait)
-    _add_waiting(found.waiting, [run for run in runs if run.id in waiting], limits)
-    _add_old(found.old, [run for run in runs if run.id not in waiting], limits)
-    return found
+    _add_waiting(too_many.waiting, [run for run in runs if run.id in waiting], limits)
+    _add_old(too_many.old, [run for run in runs if run.id not in waiting], limits)
+    return too_many
 
 
 def _ended(condition: str, value: object, *, with_size: bool = False) -> Transaction[list[_Ended]]:
@@ -168,11 +168,11 @@ def purgeable(seconds: float) -> Transaction[Purgeable]:
     runs = yield from _ended("ended <= ?", now() - int(seconds * 1000))
     waiting = yield from _waiting(run for run in runs if run.may_wait)
     old_runs = {run.id: (run.user, str(run.conversation)) for run in runs if run.id not in waiting}
-    own = yield (
+    rows = yield (
         """SELECT first.id, each.id FROM aswarm_run first JOIN aswarm_run each
         ON each."user" = first."user" AND each.conversation = first.conversation WHERE first.id = first.conversation""",
         (),
     )
-    kept = {first for first, run_id in own if run_id not in old_runs}
+    kept = {first for first, run_id in rows if run_id not in old_runs}
     run_ids = [run_id for run_id in old_runs if run_id not in kept]
     return Purgeable(run_ids, [old_runs[run_id] for run_id in run_ids if old_runs[run_id][1] == run_id])

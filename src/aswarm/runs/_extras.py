@@ -70,11 +70,11 @@ def with_client(
 
 
 def _add_tools(body: dict[str, Any], tools: Sequence[ClientTool]) -> None:
-    own: list[dict[str, Any]] = list(body.get("tools") or ())
-    names = {tool["function"]["name"] for tool in own}
+    agent_tools: list[dict[str, Any]] = list(body.get("tools") or ())
+    names = {tool["function"]["name"] for tool in agent_tools}
     new = [tool.to_dict() for tool in tools if tool.name not in names]
     if new:
-        body["tools"] = [*own, *({"type": "function", "function": function} for function in new)]
+        body["tools"] = [*agent_tools, *({"type": "function", "function": function} for function in new)]
 
 
 def _add_settings(body: dict[str, Any], settings: Mapping[str, Any]) -> None:

@@ -92,8 +92,8 @@ class LocalRuns(LoggedRuns):
         self._takeover: anyio.Lock
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        for each in self._owned:
-            await stack.enter_async_context(each)
+        for manager in self._owned:
+            await stack.enter_async_context(manager)
         require_client(self.swarm)
         self._takeover = anyio.Lock()
         await self._join(stack, Processes(self._database), holds=True)

@@ -178,7 +178,7 @@ class RunFactory:
         """Prepare another attempt of a run. `first`: its first entry; `stored`: the current state of its conversation."""
         fields, stored = first.fields, with_sendable_text(stored)
         before, added = fields["before"], list(fields["messages"])
-        tools = [from_fields(ClientTool, each) for each in fields.get("_tools", ())]
+        tools = [from_fields(ClientTool, tool) for tool in fields.get("_tools", ())]
         start = RunStart(
             run_id, stored.id, fields["conversation"] or None, fields["agent"], stored.messages[:before], added,
             _resume_of(fields), fields["context_variables"], tools, fields.get("_trace", {}),
@@ -230,8 +230,8 @@ class PreparedRun:
         self.start = start
         self.run_id, self.key = start.run_id, start.key
         self._factory = factory
-        made = self.restart()
-        self.first = first or made
+        first_entry = self.restart()
+        self.first = first or first_entry
 
     def restart(self) -> Entry:
         """Reset the attempt to its state before `open`. Returns a new first entry of the run."""

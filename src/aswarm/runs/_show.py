@@ -112,7 +112,7 @@ def shown_messages(messages: Iterable[Message]) -> list[Message]:
 
 def _shown_message(message: Message) -> Message:
     if is_array(entries := message.get(WAITING)):
-        shown = [{**each, "data": public_data(each["data"])} if "data" in each else each for each in entries]
+        shown = [{**entry, "data": public_data(entry["data"])} if "data" in entry else entry for entry in entries]
         message = {**message, WAITING: shown}
     return {**message, "content": _without_exception(message["content"])} if message["role"] == "tool" else message
 
@@ -123,8 +123,8 @@ def _shown_progress(value: Any) -> Any:
         return value
     masks = {"content": _without_exception, "value": _shown_progress}
     return {
-        key: masks[key](each) if key in masks else each
-        for key, each in value.items()
+        key: masks[key](item) if key in masks else item
+        for key, item in value.items()
         if key not in ("response", "error")
     }
 

@@ -219,7 +219,7 @@ def _without_open_calls(last: Entry, reason: str) -> Entry:
     """Return the last entry of a run with an answer for each open call. A finished run is stopped for this reason."""
     if not last.response:
         return last
-    unknown_calls = [from_fields(UnknownCall, each) for each in last.response["unknown_calls"]]
+    unknown_calls = [from_fields(UnknownCall, unknown_call) for unknown_call in last.response["unknown_calls"]]
     listed, closing = unknown_calls.copy(), list[Message]()
     for fields in last.response["waiting"]:
         call = from_fields(OpenCall, fields)
@@ -252,7 +252,7 @@ def _close_in_conversation(key: str, run_id: str, revision: str, response: Mappi
     if history == stored.messages:  # the run has ended without a response, and left nothing open
         return True
     keep = common_messages(stored.messages, history)
-    unknown_calls = [from_fields(UnknownCall, each) for each in response.get("unknown_calls", ())]
+    unknown_calls = [from_fields(UnknownCall, fields) for fields in response.get("unknown_calls", ())]
     new = [call for call in unknown_calls if call not in stored.unknown_calls]
     change = Change(
         stored.revision, revision, keep, history[keep:], stored.agent, stored.context_variables,

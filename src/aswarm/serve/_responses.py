@@ -128,7 +128,7 @@ async def _read_log(run: Run | LiveEntries, after: int, seconds: float, draining
 
 
 def _encoded(entries: Sequence[Entry], wire: Wire, show: Show) -> bytes:
-    shown = [each for entry in entries if (each := show(entry)) is not None]
+    shown = [encoded for entry in entries if (encoded := show(entry)) is not None]
     return b"".join(chain.from_iterable(map(wire.encode, joined(shown) if len(shown) > 1 else shown)))
 
 

@@ -107,20 +107,20 @@ def _name_of(module: ModuleType) -> str:
 def _settings(started: Mapping[str, Any]) -> str:
     resume = started["resume"] or bool(started["calls"])
     if is_object(resume):
-        resume = {key: _decision(made) for key, made in resume.items()}
+        resume = {key: _decision(decision) for key, decision in resume.items()}
     settings = {"context_variables": started.get("context_variables"), "resume": resume}
     return "".join(f", {name}={_literal(value)}" for name, value in settings.items() if value)
 
 
-def _decision(made: Any) -> Any:
+def _decision(decision: Any) -> Any:
     """Return a decision in the form that `resume=` accepts. In the log, a decision may be a dict of its fields."""
-    if not is_object(made):
-        return made
-    if "data" in made:
-        return {"answer": made["data"]}
-    if "arguments" in made:
-        return True if made["arguments"] is None else {"approve": {"arguments": made["arguments"]}}
-    return {"deny": made["reason"]} if "reason" in made else made
+    if not is_object(decision):
+        return decision
+    if "data" in decision:
+        return {"answer": decision["data"]}
+    if "arguments" in decision:
+        return True if decision["arguments"] is None else {"approve": {"arguments": decision["arguments"]}}
+    return {"deny": decision["reason"]} if "reason" in decision else decision
 
 
 def _step(message: Message) -> str:

@@ -131,7 +131,7 @@ def _in_base64(url: str, place: str, media_type: str = "") -> str:
     if not url.startswith("data:") or not comma:  # without a comma, the URL has no data to convert
         return url
     own_type, *parameters = head.split(";")
-    data = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), text.encode(errors="replace"))
+    data = _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode(errors="replace"))
     if parameters and parameters[-1].strip().lower() == "base64":
         del parameters[-1]
     else:
@@ -198,7 +198,7 @@ def _inner(data: Mapping[str, Any], kind: str, known: Collection[str], place: st
 
 def _chat_image(data: Mapping[str, Any], place: str) -> dict[str, Any]:
     image = _inner(data, "image_url", ("url", "detail"), place)
-    part = an_image_part(_in_base64(an_address(image.get("url"), own := f"{place}.image_url.url"), own))
+    part = an_image_part(_in_base64(an_address(image.get("url"), url_place := f"{place}.image_url.url"), url_place))
     if (detail := an_optional_text(image.get("detail"), f"{place}.image_url.detail")) is not None:
         part["image_url"]["detail"] = detail
     return part
@@ -209,8 +209,8 @@ def _chat_sound(data: Mapping[str, Any], place: str) -> dict[str, Any]:
     form = sound.get("format")
     if form not in ("wav", "mp3"):
         raise invalid(f"{place}.input_audio.format", '"wav" or "mp3"', form)
-    text = a_text(sound.get("data"), own := f"{place}.input_audio.data")
-    return sound_part(base64_in(text, own), form)
+    text = a_text(sound.get("data"), data_place := f"{place}.input_audio.data")
+    return sound_part(base64_in(text, data_place), form)
 
 
 def _chat_file(data: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -218,4 +218,6 @@ def _chat_file(data: Mapping[str, Any], place: str) -> dict[str, Any]:
     if file.get("file_id") is not None:
         raise unsupported(place, "file with a file_id", "send the data of the file as file_data")
     name = a_text(file.get("filename"), f"{place}.file.filename")
-    return a_file_part(name, _in_base64(an_address(file.get("file_data"), own := f"{place}.file.file_data"), own))
+    return a_file_part(
+        name, _in_base64(an_address(file.get("file_data"), data_place := f"{place}.file.file_data"), data_place)
+    )

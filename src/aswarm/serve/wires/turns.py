@@ -174,12 +174,12 @@ class Turns:
         the last turns. Then the calls are not in the last message.
         """
         recorded = [{"id": call.provider_id, "function": {"name": call.name}} for call in calls]
-        made = None if self.has_resumed_calls else [(call.provider_id, call.arguments) for call in calls]
+        requested = None if self.has_resumed_calls else [(call.provider_id, call.arguments) for call in calls]
         blocks = message_blocks(entry.response.get("messages", ()))
         # Leave out blocks of user messages: a running run may get such messages, and they answer no calls.
         turns = [(_made_by(head), answers) for head, answers in blocks if head.get("role") != "user"]
-        own = [answers for calls_made, answers in turns if calls_made == made]
-        answers: Sequence[Message] = next(reversed(own or [answers for _, answers in turns]), ())
+        matching = [answers for calls_made, answers in turns if calls_made == requested]
+        answers: Sequence[Message] = next(reversed(matching or [answers for _, answers in turns]), ())
         return [None if answer is None else text_of(answer["content"]) for answer in match_answers(recorded, answers)]
 
 
@@ -203,8 +203,8 @@ def _unanswered(call: TurnCall) -> str:
 
 def _resumed(fields: Mapping[str, Any]) -> TurnCall:
     arguments, inside = fields.get("arguments", ""), fields.get(STARTED_INSIDE, False)
-    own = (fields["index"], call_id(fields), fields["id"], fields["name"], arguments)
-    return TurnCall(*own, is_whole=True, has_started_inside=inside)
+    identity = (fields["index"], call_id(fields), fields["id"], fields["name"], arguments)
+    return TurnCall(*identity, is_whole=True, has_started_inside=inside)
 
 
 def json_object(text: str) -> dict[str, Any] | None:

@@ -42,10 +42,10 @@ def agui_request(body: object) -> ClientRequest:
     """
     data = an_object(body, "body")
     messages = a_list(data.get("messages"), "messages")
-    resumed = [_resumed(each, f"resume[{at}]") for at, each in enumerate(a_list(data.get("resume"), "resume"))]
+    resumed = [_resumed(item, f"resume[{at}]") for at, item in enumerate(a_list(data.get("resume"), "resume"))]
     tools = [
-        client_tool(an_object(each, f"tools[{at}]"), f"tools[{at}]")
-        for at, each in enumerate(a_list(data.get("tools"), "tools"))
+        client_tool(an_object(item, f"tools[{at}]"), f"tools[{at}]")
+        for at, item in enumerate(a_list(data.get("tools"), "tools"))
     ]
     state = data.get("state")
     new, left_out = last_said(messages, _new_message)
@@ -61,7 +61,7 @@ def agui_request(body: object) -> ClientRequest:
         conversation=a_text(data.get("threadId"), "threadId"),
         run_id=a_text(data.get("runId"), "runId"),
         protocol_version=an_optional_text(data.get("protocolVersion"), "protocolVersion"),
-        notes=[_note(each, f"context[{at}]") for at, each in enumerate(a_list(data.get("context"), "context"))],
+        notes=[_note(item, f"context[{at}]") for at, item in enumerate(a_list(data.get("context"), "context"))],
         left_out=left_out,
     )
 
@@ -120,10 +120,10 @@ def _result_text(parts: Sequence[Any], place: str) -> str:
 
 def _new_message(message: Mapping[str, Any], place: str) -> NewMessage:
     check_keys(message, _MESSAGE_KEYS, place)
-    own, content = message.get("id"), message.get("content")
+    message_id, content = message.get("id"), message.get("content")
     return NewMessage(
         content if isinstance(content, str) else _content(a_list(content, f"{place}.content"), f"{place}.content"),
-        own if isinstance(own, str) else None,
+        message_id if isinstance(message_id, str) else None,
         name=an_optional_text(message.get("name") or None, f"{place}.name"),
         place=f"{place}.content",
     )

@@ -38,7 +38,7 @@ def native_request(body: object) -> ClientRequest:
     - `"regenerate": true`: the model answers the last message of the user again, and the later messages are removed.
     """
     data = an_object(body, "body")
-    answers = [_answer(each, f"answers[{at}]") for at, each in enumerate(a_list(data.get("answers"), "answers"))]
+    answers = [_answer(item, f"answers[{at}]") for at, item in enumerate(a_list(data.get("answers"), "answers"))]
     continues = a_flag(data.get("continue", False), "continue")
     regenerate = a_flag(data.get("regenerate"), "regenerate")
     text, parts = data.get("text"), a_list(data.get("content"), "content")

@@ -134,7 +134,7 @@ class OpenAIWire:
 
 def whole_completion(entries: Iterable[Entry], wire: OpenAIWire) -> dict[str, Any]:
     """Return the whole completion of a finished log (the chunks of the stream, joined), or an error body if the run failed."""
-    made: dict[str, Any] = {"role": "assistant", "content": None}
+    answer: dict[str, Any] = {"role": "assistant", "content": None}
     head: dict[str, Any] = {}
     finish_reason: str | None = None
     last: Entry | None = None
@@ -145,10 +145,10 @@ def whole_completion(entries: Iterable[Entry], wire: OpenAIWire) -> dict[str, An
                 return chunk
             head = head or chunk
             for choice in chunk["choices"]:
-                _add_delta(made, choice["delta"])
+                _add_delta(answer, choice["delta"])
                 finish_reason = choice["finish_reason"]
-    made["content"] = made["content"] or (None if made.get("tool_calls") or made.get("refusal") else "")
-    choice = {"index": 0, "message": made, "finish_reason": finish_reason}
+    answer["content"] = answer["content"] or (None if answer.get("tool_calls") or answer.get("refusal") else "")
+    choice = {"index": 0, "message": answer, "finish_reason": finish_reason}
     usage = {} if last is None else _usage(last)
     return {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
 

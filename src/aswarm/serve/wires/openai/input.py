@@ -71,7 +71,7 @@ def chat_request(body: object) -> ChatRequest:
     data = an_object(body, "body")
     settings = settings_in(data)
     sent = a_list(data.get("messages"), "messages")
-    messages = [an_object(each, f"messages[{at}]") for at, each in enumerate(sent)]
+    messages = [an_object(item, f"messages[{at}]") for at, item in enumerate(sent)]
     new, _ = last_said(messages, _new_message)
     answers = list(_answers(messages))
     tools = _tools(data)
@@ -111,9 +111,9 @@ def unknown_model(name: str) -> InvalidRequest:
 
 def _tools(data: Mapping[str, Any]) -> list[ClientTool]:
     tools: list[ClientTool] = []
-    for at, each in enumerate(a_list(data.get("tools"), "tools")):
+    for at, item in enumerate(a_list(data.get("tools"), "tools")):
         place = f"tools[{at}]"
-        tool = an_object(each, place)
+        tool = an_object(item, place)
         if (kind := tool.get("type", "function")) != "function":
             raise refused(
                 f"{place}.type", f"{place} has the type {shown(kind, _SHOWN)}; this server takes only functions"
@@ -146,7 +146,7 @@ def _history(
     left_out = [] if is_whole else ["calls and results of functions that are not in tools of the request"]
     others = [message for message in messages if message.get("role") != "user"]
     left_out += [
-        f"messages.{key}" for each in others for key, value in each.items() if key not in _OTHER_KEYS and value
+        f"messages.{key}" for other in others for key, value in other.items() if key not in _OTHER_KEYS and value
     ]
     return history, left_out
 
@@ -169,7 +169,7 @@ def _assistant(
     if not known:
         return [{"role": "assistant", "content": text}] if text else []
     ids = [str(call["id"]) for call in known]
-    answers = [{"role": "tool", "tool_call_id": each, "content": results[each]} for each in ids]
+    answers = [{"role": "tool", "tool_call_id": call_id, "content": results[call_id]} for call_id in ids]
     return [{"role": "assistant", "content": text or None, "tool_calls": known}, *answers]
 
 
@@ -188,7 +188,7 @@ def _answers(messages: Sequence[Mapping[str, Any]]) -> Iterator[CallAnswer]:
 def _system(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the texts of the system and of the developer."""
     roles = ("system", "developer")
-    return [_text(each, f"messages[{at}]") for at, each in enumerate(messages) if each.get("role") in roles]
+    return [_text(message, f"messages[{at}]") for at, message in enumerate(messages) if message.get("role") in roles]
 
 
 def _text(message: Mapping[str, Any], place: str) -> str:
@@ -197,10 +197,12 @@ def _text(message: Mapping[str, Any], place: str) -> str:
     if isinstance(content, str):
         return content
     for at, part in enumerate(a_list(content, f"{place}.content")):
-        data = an_object(part, own := f"{place}.content[{at}]")
+        data = an_object(part, part_place := f"{place}.content[{at}]")
         if data.get("type") not in ("text", "refusal"):
-            raise unsupported(own, data.get("type"), f"a message with the role {message.get('role')} takes only text")
-        check_keys(data, ("text", "refusal"), own)
+            raise unsupported(
+                part_place, data.get("type"), f"a message with the role {message.get('role')} takes only text"
+            )
+        check_keys(data, ("text", "refusal"), part_place)
     return "".join(str(part.get("text") or part.get("refusal") or "") for part in content or ())
 
 

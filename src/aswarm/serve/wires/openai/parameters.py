@@ -34,7 +34,7 @@ def _is_count(value: object) -> bool:
 
 def _is_stop(value: object) -> bool:
     stops = value if is_array(value) else [value]
-    return 0 < len(stops) <= _MOST_STOPS and all(isinstance(each, str) and each for each in stops)
+    return 0 < len(stops) <= _MOST_STOPS and all(isinstance(stop, str) and stop for stop in stops)
 
 
 def _is_text(value: object) -> bool:

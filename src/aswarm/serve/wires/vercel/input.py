@@ -87,27 +87,27 @@ def _decided(call: str, approval: Mapping[str, Any]) -> CallAnswer:
 
 
 def _new_message(message: Mapping[str, Any], place: str) -> NewMessage:
-    parts, own = a_list(message.get("parts"), f"{place}.parts"), message.get("id")
+    parts, message_id = a_list(message.get("parts"), f"{place}.parts"), message.get("id")
     content = user_content(_parts(parts, f"{place}.parts"))
     known = _MESSAGE_KEYS if message.get("content") != content else (*_MESSAGE_KEYS, "content")  # `ai` 4 has it too
     check_keys(message, known, place)
-    return NewMessage(content, own if isinstance(own, str) else None, place=f"{place}.parts")
+    return NewMessage(content, message_id if isinstance(message_id, str) else None, place=f"{place}.parts")
 
 
 def _parts(parts: Sequence[Any], place: str) -> Iterator[dict[str, Any]]:
     """Yield the parts in the form of Chat Completions. Raises InvalidRequest if Chat Completions has no part of a type."""
     for at, part in enumerate(parts):
-        data = an_object(part, own := f"{place}[{at}]")
+        data = an_object(part, part_place := f"{place}[{at}]")
         match kind := data.get("type"):
             case "text":
-                check_keys(data, ("text",), own)
-                yield a_text_part(a_string(data.get("text"), f"{own}.text"))
+                check_keys(data, ("text",), part_place)
+                yield a_text_part(a_string(data.get("text"), f"{part_place}.text"))
             case "file":
-                yield _file(data, own)
+                yield _file(data, part_place)
             case "step-start":  # only a mark between steps
-                check_keys(data, (), own)
+                check_keys(data, (), part_place)
             case _:
-                raise unsupported(own, kind, "a message of the user takes text and file")
+                raise unsupported(part_place, kind, "a message of the user takes text and file")
 
 
 def _file(data: Mapping[str, Any], place: str) -> dict[str, Any]:
