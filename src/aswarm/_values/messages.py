@@ -63,21 +63,18 @@ def normalize(messages: object) -> list[Message]:
             f"messages must be a list of messages or a str, not {type(messages).__name__}; "
             'for example [{"role": "user", "content": "Hi"}]'
         )
-    normalized: list[Message] = []
+    plain: list[Message] = []
     broken: list[tuple[int, Message]] = []  # messages with text that UTF-8 cannot encode, repaired
     for position, item in enumerate(messages):
         if is_text := _is_text(item):
-            normalized.append(item)
+            plain.append(item)
         else:
-            normalized.append(_normalize_one(item, f"messages[{position}]"))
-        if (
-            not (is_text and item["content"].isascii())
-            and (whole := sendable_data(normalized[-1])) is not normalized[-1]
-        ):
+            plain.append(_normalize_one(item, f"messages[{position}]"))
+        if not (is_text and item["content"].isascii()) and (whole := sendable_data(plain[-1])) is not plain[-1]:
             broken.append((position, whole))
     for position, whole in broken:
-        normalized[position] = _checked_repair(whole, normalized, position)
-    return normalized
+        plain[position] = _checked_repair(whole, plain, position)
+    return plain
 
 
 def _checked_repair(repaired: Message, messages: Sequence[Message], position: int) -> Message:
