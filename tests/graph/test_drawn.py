@@ -136,18 +136,6 @@ def test_graphviz_shows_the_name(name: str, shown: str) -> None:
     assert len(picture["edges"]) == 2
 
 
-@pytest.mark.processes
-@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-def test_graphviz_draws_possible_handoffs_dashed() -> None:
-    """A certain handoff is a solid line, a possible one is dashed."""
-    edges = rendered(example(), "json")["edges"]
-    assert [(edge["label"], edge.get("style")) for edge in edges] == [
-        ("transfer_to_refunds", None),
-        ("route (maybe)", "dashed"),
-        ("make (maybe)", "dashed"),
-    ]
-
-
 def rendered(graph: Graph, kind: str) -> Any:
     done = subprocess.run(["dot", f"-T{kind}"], input=graph.dot().encode(), capture_output=True, check=True)
     assert done.stderr == b""

@@ -51,14 +51,6 @@ async def test_a_run_is_a_span_with_spans_of_its_completions_and_calls(traces: T
     assert not any(map(has_failed, traces.begun))
 
 
-async def test_a_span_has_the_ids_of_its_run_and_its_conversation(traces: Traces) -> None:
-    """A backend can find all spans of a conversation."""
-    swarm = AsyncSwarm(script_of([call("look", city="Oslo"), "Sunny."]).client(), middleware=[traces.middleware()])
-    await swarm.run(Agent(functions=[look]), "Hi", {"conversation_id": 7}, run_id="r")
-    assert {span.attributes["aswarm.run.id"] for span in traces.begun} == {"r"}  # type: ignore[index]
-    assert {span.attributes["gen_ai.conversation.id"] for span in traces.begun} == {"7"}  # type: ignore[index]
-
-
 async def test_a_function_may_name_the_conversation(traces: Traces) -> None:
     """It gets the `RunInfo`; None is no conversation."""
     named = traces.middleware(conversation=lambda run: run.context_variables.get("thread"))
@@ -103,18 +95,6 @@ async def test_a_handoff_after_which_nothing_is_asked_is_an_event_too(traces: Tr
     response = await swarm.run(Agent(name="a", functions=[Agent(name="b")]), "Hi", max_turns=1)
     assert response.stop == "max_turns"
     assert [event.name for event in traces.one("invoke_agent").events] == ["aswarm.handoff"]
-
-
-async def test_the_run_of_an_agent_tool_is_below_its_call(traces: Traces) -> None:
-    """It has an id of its own, and the conversation of the outer run."""
-    swarm = AsyncSwarm(
-        script_of([call("inner", request="Hi"), "In.", "Out."]).client(), middleware=[traces.middleware()]
-    )
-    await swarm.run(Agent(name="outer", functions=[agent_tool(Agent(name="inner"))]), "Hi", {"conversation_id": "c"})
-    inner = traces.one("invoke_agent inner")
-    assert traces.parent_name(inner) == "execute_tool inner"
-    assert attributes(inner)["gen_ai.conversation.id"] == "c"
-    assert attributes(inner)["aswarm.run.id"] != attributes(traces.one("invoke_agent outer"))["aswarm.run.id"]
 
 
 @pytest.mark.parametrize("kind", WAYS_TO_START)
@@ -186,24 +166,6 @@ def test_functions_of_swarm_see_the_span_of_their_call(traces: Traces, stream: b
         assert trace.get_current_span() is request
     assert seen == ["execute_tool note"]
     assert traces.parent_name(traces.one("invoke_agent Desk")) == "request"
-
-
-async def test_an_instrumented_client_inside_a_function_is_below_its_call(traces: Traces) -> None:
-    """Its span is current across an await, and then the span of the call again."""
-    seen: list[str] = []
-
-    async def fetch() -> str:
-        with traces.tracer.start_as_current_span("GET"):
-            await anyio.sleep(0.001)
-            seen.append(trace.get_current_span().name)  # type: ignore[attr-defined]
-        await anyio.sleep(0.001)
-        seen.append(trace.get_current_span().name)  # type: ignore[attr-defined]
-        return "fetched"
-
-    swarm = AsyncSwarm(script_of([call("fetch"), "Done."]).client(), middleware=[traces.middleware()])
-    await swarm.run(Agent(functions=[fetch]), "Hi")
-    assert traces.parent_name(traces.one("GET")) == "execute_tool fetch"
-    assert seen == ["GET", "execute_tool fetch"]
 
 
 async def test_an_instrumented_source_is_below_its_completion(traces: Traces) -> None:
@@ -309,17 +271,6 @@ def test_without_an_sdk_nothing_happens() -> None:
         "print(Swarm(ScriptedModel(['Hi.']).client(), middleware=[otel(content=True)]).run(Agent(), 'Hi').text)\n"
     )
     assert _output(code) == ("Hi.\n", "")
-
-
-@pytest.mark.processes
-def test_without_the_package_the_error_names_the_extra() -> None:
-    """Only the import of `aswarm.otel` needs it."""
-    code = (
-        "import sys; sys.modules['opentelemetry'] = None\n"
-        "import aswarm, aswarm.middleware\n"
-        "try:\n    import aswarm.otel\nexcept aswarm.ConfigurationError as error:\n    print(error)\n"
-    )
-    assert _output(code)[0].startswith('aswarm.otel needs opentelemetry-api: install the extra "otel"')
 
 
 def test_a_part_of_the_package_that_is_missing_is_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:
