@@ -20,7 +20,7 @@ from mcp.shared.memory import create_client_server_memory_streams
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm, current_call
 from aswarm.mcp import MCPServer
 from aswarm.testing import ScriptedCall, ScriptedModel, call
-from tests.support.leaving.run_scenes import nothing_left_behind, settle
+from tests.support.leaving.run_scenes import settle
 from tests.support.mcp.mcp_servers import Tools, make_old_server, make_server, over_http, stdio
 from tests.support.providers.loopback import Reply, serve
 from tests.support.runtime.virtual_time import in_virtual_time, run_virtual
@@ -171,24 +171,6 @@ async def test_a_list_that_is_not_valid_is_a_configuration_error(journal: Path) 
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_plain_cancellation_leaves_nothing(journal: Path) -> None:
-    """`task.cancel()` of asyncio, which respects no shield, ends the process too."""
-
-    async def hold() -> None:
-        async with MCPServer(stdio(journal)):
-            await asyncio.sleep(30)
-
-    for seconds in (0.01, 0.5):
-        async with nothing_left_behind():
-            task = asyncio.create_task(hold())
-            await asyncio.sleep(seconds)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-
-@pytest.mark.heavy
 async def test_a_server_that_dies_in_a_call_is_started_again(journal: Path) -> None:
     """Only a repeatable call is made again; another call has an unknown outcome. The next call works."""
     async with MCPServer(stdio(journal)) as shop:
@@ -239,16 +221,6 @@ async def test_a_server_that_hangs_is_a_timeout_and_replaced(journal: Path) -> N
 def children_of_servers() -> set[str]:
     """Return the processes of servers."""
     return {pid for pid in children() if b"mcp_stdio_server" in Path(f"/proc/{pid}/cmdline").read_bytes()}
-
-
-@pytest.mark.heavy
-async def test_a_server_that_is_not_there_is_a_configuration_error() -> None:
-    """The error has the server and the reason, and no parts of the SDK."""
-    for server in (StdioServerParameters(command="no-such-program-7"), "http://127.0.0.1:9/mcp"):
-        with pytest.raises(ConfigurationError, match="cannot be opened: ") as caught:
-            async with MCPServer(server):
-                pass
-        assert "unhandled errors" not in str(caught.value)
 
 
 @pytest.mark.parametrize("anyio_backend", listed(BACKENDS, ["trio"]))
