@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing
-from dataclasses import replace
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,7 @@ import pytest
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
-from aswarm import Agent, AsyncSwarm, Output, Response, TextDelta, tool
-from aswarm.middleware import CompletionRequest, Handlers
+from aswarm import Agent, AsyncSwarm, Output, Response, TextDelta
 from aswarm.testing import check_history
 from tests.support.interoperability.weather import WAYS, ask
 
@@ -111,40 +108,6 @@ async def test_a_schema_without_functions(streamed: bool, client: AsyncOpenAI) -
     assert response.usage.requests == 1
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("api", APIS)
-async def test_an_eager_call_starts_before_the_completion_has_finished(
-    api: Any, streamed: bool, client: AsyncOpenAI
-) -> None:
-    """The model writes two calls in one completion, and the first function starts while it writes the second call."""
-    order: list[str] = []
-
-    @tool(repeatable=True)
-    async def weather(city: str) -> str:
-        """The weather of a city."""
-        order.append(city)
-        return f"It is sunny in {city}."
-
-    def watch(handlers: Handlers) -> Handlers:
-        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            async with aclosing(handlers.complete(request)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-            order.append("completed")
-
-        return replace(handlers, complete=complete)
-
-    changes = {"functions": [weather], "parallel_tool_calls": True}
-    agent = FORCED.model_copy(update={**changes, "model_settings": {"temperature": 0, "max_tokens": 120}})
-    swarm = AsyncSwarm(client, api=api, eager_tools="always", middleware=[watch])
-    question = "What is the weather in Oslo, and what is the weather in Rome?"
-    response = await answered(swarm, agent, streamed, question, max_turns=1)
-    told = [each["content"] for each in response.messages if each["role"] == "tool"]
-    assert told == ["It is sunny in Oslo.", "It is sunny in Rome."]
-    assert sorted(order) == ["Oslo", "Rome", "completed"]
-    assert order[0] == "Oslo"
-
-
 async def answered(
     swarm: AsyncSwarm, agent: Agent, streamed: bool, question: str = QUESTION, max_turns: float = math.inf
 ) -> Response:
@@ -156,16 +119,6 @@ async def answered(
             pass
     check_history(run.response.messages)
     return run.response
-
-
-@pytest.mark.parametrize("first", APIS)
-async def test_a_history_continues_over_the_other_api(first: Any, client: AsyncOpenAI) -> None:
-    """The call and its result are read over the other API, and the model answers with a text."""
-    second: Any = APIS[first == "chat"]
-    begun = await AsyncSwarm(client, api=first).run(FORCED, QUESTION, max_turns=1)
-    history = [{"role": "user", "content": QUESTION}, *begun.messages]
-    response = await AsyncSwarm(client, api=second).run(FORCED, history)
-    assert response.text
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -187,37 +186,6 @@ async def test_server_filesystem(tmp_path: Path) -> None:
     assert not children()
 
 
-@both
-async def test_a_server_that_is_killed_in_a_call_is_started_again() -> None:
-    """A call of a tool with `readOnlyHint` is made again by itself, in a new process."""
-    async with MCPServer(EVERYTHING) as server:
-        [pid] = children()
-
-        async def kill() -> None:
-            await anyio.sleep(1)
-            os.kill(int(pid), signal.SIGKILL)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(kill)
-            [repeated] = await told(server, call("trigger-long-running-operation", duration=4, steps=2))
-        print("killed:", repeated)
-        assert repeated == "Long running operation completed. Duration: 4 seconds, Steps: 2."
-        assert children() != {pid}
-    assert not children()
-
-
-@both
-async def test_a_server_that_hangs_is_replaced() -> None:
-    """A stopped process answers nothing: the call is a timeout, and the next one has a new process."""
-    async with MCPServer(EVERYTHING, timeout=3) as server:
-        [pid] = children()
-        os.kill(int(pid), signal.SIGSTOP)
-        hung, back = await told(server, call("echo", message="a"), call("echo", message="back"))
-        assert hung == "Error: echo did not answer within 3 s; its outcome is unknown."
-        assert back == "Echo: back"
-    assert not children()
-
-
 @pytest.mark.asyncio
 async def test_two_hundred_times_open_and_closed_leave_nothing() -> None:
     """No process, no task, no file; every third time the opening is cancelled."""
@@ -231,77 +199,6 @@ async def test_two_hundred_times_open_and_closed_leave_nothing() -> None:
     assert not children()
     assert asyncio.all_tasks() == before
     assert len([*Path("/proc/self/fd").iterdir()]) <= files + 5
-
-
-@both
-async def test_a_hundred_runs_share_one_session() -> None:
-    """Five calls each, at once; every run gets its own answers in its own order."""
-    right = 0
-
-    async with MCPServer(EVERYTHING) as server:
-        assert len(children()) == 1
-
-        async def run(number: int) -> None:
-            nonlocal right
-            calls = [call("echo", message=f"{number}.{part}") for part in range(5)]
-            assert await told(server, calls) == [f"Echo: {number}.{part}" for part in range(5)]
-            right += 1
-
-        async with anyio.create_task_group() as tasks:
-            for number in range(100):
-                tasks.start_soon(run, number)
-        assert len(children()) == 1
-    assert right == 100
-
-
-ASKS = """
-import sys, anyio
-from mcp.server import Server
-from mcp.server.stdio import stdio_server
-from tests.support.mcp.mcp_servers import Tools, make_server
-
-async def main():
-    server = make_server(Tools())
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
-anyio.run(main)
-"""
-STEP = """
-import json, sys, anyio
-from pathlib import Path
-from mcp import StdioServerParameters
-from aswarm import Agent, Answer, AsyncSwarm
-from aswarm.mcp import MCPServer
-from aswarm.testing import ScriptedModel, call
-
-async def main():
-    kept, first = Path("chat.json"), not Path("chat.json").exists()
-    script = [call("book", call_id="c")] if first else ["Done."]
-    started = StdioServerParameters(command=sys.executable, args=["asks.py"], env=json.loads(sys.argv[1]))
-    async with MCPServer(started) as server, AsyncSwarm(ScriptedModel(script).client()) as swarm:
-        agent = Agent(functions=[*server.functions])
-        if first:
-            response = await swarm.run(agent, "Book it")
-            kept.write_text(json.dumps([{"role": "user", "content": "Book it"}, *response.messages]))
-            print(response.stop, response.waiting[0].reason)
-        else:
-            response = await swarm.run(agent, json.loads(kept.read_text()), resume={"c": Answer({"when": {"day": "Monday"}})})
-            print(response.stop, response.messages[0]["content"])
-anyio.run(main)
-"""
-
-
-def test_a_question_is_asked_in_one_process_and_answered_in_another(tmp_path: Path) -> None:
-    """A server of the era of 2026-07-28: a history in a file is all that the second process has."""
-    (tmp_path / "asks.py").write_text(ASKS)
-    (tmp_path / "step.py").write_text(STEP)
-    environment = {"PYTHONPATH": os.pathsep.join([str(HERE.parents[2]), os.environ.get("PYTHONPATH", "")])}
-    for expected in ("waiting Which day?", "answer order 7: accept {'hour': 9, 'day': 'Monday'}"):
-        done = subprocess.run(
-            [sys.executable, "step.py", json.dumps(environment)],
-            cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.stdout.strip() == expected, done.stderr
 
 
 RELEASED, NEXT = OFFICIAL / "conformance", PACKAGES / "conformance-next"
