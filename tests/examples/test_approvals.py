@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from aswarm import Answer, Approve, Deny, OpenCall
 from tests.examples.loading import load
 from tests.examples.transcripts import run_offline
 
 agents = load("approvals", "agents")
-run = load("approvals", "run")
 
 
 @pytest.mark.parametrize(("amount", "expected"), [(100, False), (101, "more than 100 euros")])
@@ -30,16 +28,3 @@ def test_the_desk_decides_once(tmp_path: Path) -> None:
     assert "A green lamp is sent" in decided.stdout
     assert "denied: too late" in decided.stdout
     assert run_offline("approvals", "run.py", "decide", file).stdout == ""
-
-
-@pytest.mark.parametrize(
-    ("data", "typed", "expected"),
-    [(None, "", Approve()), (None, "no", Deny("no")), ({"colours": []}, "blue", Answer("blue"))],
-)
-def test_the_keyboard_gives_a_decision(
-    data: object, typed: str, expected: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A question is answered; a call is approved or denied."""
-    monkeypatch.setattr("builtins.input", lambda _: typed)
-    call = OpenCall(index=0, id="c", name="refund", arguments="{}", agent="Cashier", reason="", data=data)
-    assert run.from_keyboard(call) == expected

@@ -26,12 +26,6 @@ def routed(path: Path) -> dict[str, dict[str, Any]]:
     return {line["id"]: line for line in found}
 
 
-def test_the_tickets_are_data_that_can_be_routed() -> None:
-    """There are sixty tickets, each with its own id."""
-    assert len({ticket["id"] for ticket in TICKETS}) == len(TICKETS) == 60
-    assert all(("input" in ticket) != ("messages" in ticket) for ticket in TICKETS)
-
-
 def test_the_command_routes_the_same_tickets(tmp_path: Path) -> None:
     """`aswarm batch` writes the outcomes of the README; with the same journal, a second batch has nothing to do."""
     output, journal = tmp_path / "routed.jsonl", tmp_path / "tonight.sqlite"

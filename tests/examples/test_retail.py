@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import date
 from typing import Any
 
@@ -52,42 +51,6 @@ async def test_only_an_accepted_return_is_noted(order_id: int, answer: str, retu
     response = await AsyncSwarm(client=model.client()).run(agents.returns_agent, "Hi", CONTEXT)
     assert model.requests[-1].messages[-1]["content"] == answer
     assert response.context_variables["returns"] == returns
-
-
-@pytest.mark.asyncio
-async def test_two_returns_of_one_order_are_one() -> None:
-    """The second call of a turn sees the context that the first call has changed."""
-    twice = [call("start_return", order_id=501, reason="dull")] * 2
-    model = ScriptedModel([twice, "Well."])
-    response = await AsyncSwarm(client=model.client()).run(agents.returns_agent, "Hi", CONTEXT)
-    assert response.context_variables["returns"] == [501]
-    assert "accepted before" in model.requests[-1].messages[-1]["content"]
-
-
-@pytest.mark.asyncio
-async def test_the_carrier_is_asked_for_both_orders_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both calls run together: each waits until the other one has started."""
-    both = asyncio.Barrier(2)
-
-    async def ask_carrier(order_id: int) -> str:
-        await asyncio.wait_for(both.wait(), 30)
-        return "here"
-
-    monkeypatch.setattr(agents, "ask_carrier", ask_carrier)
-    model = ScriptedModel([[call("order_status", order_id=501), call("order_status", order_id=502)], "Both are here."])
-    await AsyncSwarm(client=model.client()).run(agents.order_status_agent, "Where are they?", CONTEXT)
-    answers = [message["content"] for message in model.requests[-1].messages[-2:]]
-    assert answers == ["A Cook's Year: here.", "The Patient Gardener: here."]
-
-
-@pytest.mark.asyncio
-async def test_the_handoff_to_returns_names_the_order() -> None:
-    """The instructions of the next agent name the order."""
-    model = ScriptedModel([call("transfer_to_returns", order_id=501), "What is wrong with it?"])
-    await AsyncSwarm(client=model.client()).run(agents.assistant, "I want to send A Cook's Year back.", CONTEXT)
-    before, after = (request.messages[0]["content"] for request in model.requests)
-    assert "about order" not in before
-    assert after.endswith("The talk is about order 501.")
 
 
 @pytest.mark.asyncio

@@ -17,7 +17,7 @@ import uvicorn
 
 from aswarm.testing import ScriptedAnswer, call, check_history
 from tests.examples.transcripts import EXAMPLES
-from tests.support.leaving.run_scenes import UNKNOWN, until
+from tests.support.leaving.run_scenes import until
 from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse
 
 APPLICATIONS = ("app", "fastapi_app")
@@ -105,37 +105,6 @@ async def test_another_guest_sees_nothing(example: Any, answered: Any) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_stopped_run_has_the_answers_of_its_calls(example: Any, answered: Any) -> None:
-    """The call of a stopped run has an unknown outcome, and the next message continues after it."""
-    order = sse(ScriptedAnswer(calls=[call("order_taxi", destination="the station")]))
-    async with answered(order) as model, offered(example("app")) as browser:
-        started = await browser.post(RUNS, json={"text": "taxi"})
-        async with browser.stream("GET", started.headers["location"]) as response:
-            async for line in response.aiter_lines():
-                if '"ToolCallStarted"' in line:
-                    break
-        stopped = (await browser.post(f"/chat/runs/{started.json()['run']}/cancel")).json()
-        assert stopped["result"]["response"]["messages"][-1]["content"] == UNKNOWN
-        await entries(browser, await browser.post(RUNS, json={"text": "and now?"}))
-        assert model.requests[-1]["messages"][-2]["content"] == UNKNOWN
-
-
-@pytest.mark.asyncio
-async def test_an_error_of_the_provider_has_a_public_text(
-    example: Any, answered: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The log has the reason, the guest gets a public sentence, and the conversation continues."""
-    refusal = Reply([b'{"error": {"message": "inner secret"}}'], status="400 No", content_type="application/json")
-    async with answered(refusal), offered(example("app")) as browser:
-        found = await entries(browser, await browser.post(RUNS, json={"text": "hello"}))
-        assert found[-1]["error"]["public_message"] == "The concierge cannot answer just now."
-        assert "inner secret" not in json.dumps(found)
-        assert "inner secret" in caplog.text
-        found = await entries(browser, await browser.post(RUNS, json={"text": "hello"}))
-        assert found[-1]["type"] == "RunFinished"
-
-
-@pytest.mark.asyncio
 async def test_fastapi_has_a_route_of_its_own(example: Any, answered: Any) -> None:
     """The route streams a run of the service, validates its arguments, and is in the schema."""
     async with answered(), offered(example("fastapi_app")) as browser:
@@ -147,18 +116,3 @@ async def test_fastapi_has_a_route_of_its_own(example: Any, answered: Any) -> No
         assert (await browser.post("/rooms/x/ask", json={"text": "hello"})).status_code == 422
         assert (await browser.post("/rooms/7/ask", json={"text": ""})).status_code == 422
         assert list((await browser.get("/openapi.json")).json()["paths"]) == ["/rooms/{room}/ask"]
-
-
-@pytest.mark.asyncio
-async def test_a_second_message_to_the_room_names_the_active_run(example: Any, answered: Any) -> None:
-    """The route answers 409 with the active run, which the client can stop."""
-    order = sse(ScriptedAnswer(calls=[call("order_taxi", destination="the station")]))
-    async with answered(order), offered(example("fastapi_app")) as browser:
-        async with browser.stream("POST", "/rooms/7/ask", json={"text": "taxi"}) as response:
-            async for line in response.aiter_lines():
-                if '"ToolCallStarted"' in line:
-                    break
-            second = await browser.post("/rooms/7/ask", json={"text": "hello?"})
-        assert (second.status_code, second.json()["error"]["code"]) == (409, "run_active")
-        stopped = await browser.post(f"/chat/runs/{second.json()['error']['run']}/cancel")
-        assert stopped.json()["status"] == "stopped"
