@@ -206,13 +206,6 @@ def test_a_file_is_private(chat, tmp_path):
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_every_text_can_be_saved(chat, tmp_path):
-    """Half of a surrogate pair can be saved."""
-    path = tmp_path / "chat.sqlite"
-    write(path, [USER, {"role": "assistant", "content": "\ud83d ü 🐝", "sender": "Bot"}])
-    assert saved(path) == ["Hi", "\ud83d ü 🐝"]
-
-
 def test_values_that_json_would_change_are_left_out(chat, tmp_path):
     """Context variables that JSON would change are not saved, and a line names them."""
     path = tmp_path / "chat.sqlite"

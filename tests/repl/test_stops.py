@@ -106,11 +106,6 @@ def test_ctrl_c_at_the_prompt_shows_how_to_leave(chat):
     assert "Bot: Hello!" in out
 
 
-def test_ctrl_c_twice_leaves(chat):
-    """Two Ctrl-C in a row leave the chat."""
-    chat([KeyboardInterrupt(), KeyboardInterrupt(), "never said"], Agent(), ScriptedModel([]))
-
-
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_signal_at_the_prompt_of_the_async_loop(backend, monkeypatch, capsys):
     """The first signal leaves the thread in `input`, and the second signal abandons it and returns."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import pytest
 
 from aswarm.testing import ScriptedAnswer, call
 from tests.support.leaving.run_scenes import until
-from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse, whole
+from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse
 from tests.support.repl.terminal import Terminal, terminal
 from tests.support.sampling import listed
 
@@ -40,7 +39,6 @@ else:
     run_demo_loop(agent, stream=True)
 print("after the loop")
 """
-NOT_INSTALLED = f"import sys; sys.modules['rich'] = None\n{CHAT}"
 
 
 def reply(body: dict) -> Reply:
@@ -132,49 +130,6 @@ async def test_a_function_asks_the_user():
 
     async with serve(reply) as server:
         assert await use(server, CHAT, user, "blocking") == 0
-
-
-@pytest.mark.heavy
-@pytest.mark.asyncio
-@pytest.mark.parametrize("loop", ["blocking", "async"])
-async def test_a_terminal_without_the_extra(loop):
-    """Without the extra the lines are plain with a hint, and Ctrl-C stops an answer."""
-
-    def user(screen: Terminal) -> None:
-        screen.until('install the extra "repl"')
-        screen.until("User:")
-        screen.type("slow\r")
-        screen.until("Bot: very very")
-        screen.type("\x03")
-        screen.until("Stopped.")
-        screen.type("Hi\r")
-        screen.until("Bot: You said **Hi**.\nUser:")
-        screen.type("\x04")
-        screen.until("after the loop")
-
-    async with serve(reply) as server:
-        assert await use(server, NOT_INSTALLED, user, loop) == 0
-
-
-@pytest.mark.heavy
-@pytest.mark.asyncio
-async def test_no_terminal():
-    """Lines from a pipe are printed, so that the output is a transcript."""
-    async with serve(lambda body: whole(ScriptedAnswer("Hello!"))) as server:
-        program = CHAT.replace("stream=True", "stream=False")
-        environment = {**os.environ, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "x"}
-        command = [sys.executable, "-c", program, "blocking"]
-        done = await anyio.run_process(command, input=b"Hi\n/agent\n", env=environment)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.decode().splitlines() == [
-        "Starting Swarm CLI ~~~~:>",
-        "User: Hi",
-        "Bot: Hello!",
-        "User: /agent",
-        "Bot (gpt-6-luna); functions: confirm, pay; known agents: Bot",
-        "User: ",
-        "after the loop",
-    ]
 
 
 def test_importing_the_chat_imports_no_terminal_library():
