@@ -96,11 +96,6 @@ def test_every_command_can_print_tracebacks(command: str) -> None:
     assert "--traceback" in invoke(*command.split(), "-h").stdout
 
 
-def test_version() -> None:
-    """`--version` prints the version of the library."""
-    assert invoke("--version").stdout == f"aswarm {aswarm.__version__}\n"
-
-
 def test_the_demo() -> None:
     """The demo shows a whole conversation with its scripted model, and how to use a real model."""
     result = invoke("demo")

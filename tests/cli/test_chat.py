@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aswarm.testing import ScriptedAnswer, call
-from tests.support.cli.cli_runs import invoke, model, refused
+from tests.support.cli.cli_runs import invoke, model
 
 
 def test_a_conversation() -> None:
@@ -65,12 +65,3 @@ def test_options(api: str, key: str) -> None:
     assert len(server.requests) == 1
     assert not server.requests[0].get("stream")
     assert key in server.requests[0]
-
-
-def test_the_chat_continues_after_a_failure() -> None:
-    """The chat shows the error of a provider, and its exit code is 0."""
-    with model(refused("400 Bad Request", "no such model"), "Better now.") as server:
-        result = invoke("chat", "agents:triage", server=server, stdin="one\ntwo\n")
-    assert result.exit_code == 0
-    assert "no such model" in result.output
-    assert "Better now." in result.stdout

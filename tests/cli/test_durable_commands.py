@@ -184,19 +184,6 @@ def test_the_error_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> N
         assert "durable runs need" in result.stderr
 
 
-@pytest.mark.heavy
-def test_a_batch_of_durable_runs(folder: Path) -> None:
-    """Each line is a durable run, and the same command again writes the same outcomes without a request."""
-    Path("in.jsonl").write_text('{"id": 1, "input": "Hi!"}\n{"id": 2, "input": "Bye!"}\n')
-    command = ["batch", "shop:boss", "in.jsonl", *STORE, "--concurrency", "1"]
-    with model("Hello.", "Goodbye.") as server:
-        first = invoke(*command, "-o", "1.jsonl", server=server)
-        second = invoke(*command, "-o", "2.jsonl", server=server)
-    assert (first.exit_code, second.exit_code) == (0, 0)
-    found = [{line["id"]: line["text"] for line in lines(Path(name).read_text())} for name in ("1.jsonl", "2.jsonl")]
-    assert found == [{1: "Hello.", 2: "Goodbye."}] * 2
-
-
 def test_an_item_that_fails() -> None:
     """The outcome of a failed item has the error, and the exit code is 1."""
     Path("in.jsonl").write_text('{"input": "Hi!"}\n')

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -102,24 +99,6 @@ def test_mcp_serves_agents_over_stdio() -> None:
     assert names == ["triage", "orders"]
     assert (result.is_error, result.content[0].text) == (False, "It left.")
     assert {body["model"] for body in server.requests} == {"big"}
-
-
-@pytest.mark.processes
-@pytest.mark.heavy
-def test_ctrl_c_stops_mcp_over_stdio(folder: Path) -> None:
-    """Ctrl-C stops the command while a thread reads stdin."""
-    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    with model() as server:
-        variables = {**os.environ, **environment(server)}
-        command = [sys.executable, "-m", "aswarm", "mcp", "agents:triage"]
-        with subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(f"{json.dumps(ping)}\n".encode())
-            process.stdin.flush()
-            assert json.loads(process.stdout.readline())["id"] == 1
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) == -signal.SIGINT
 
 
 def test_mcp_over_stdio_stops_with_its_client() -> None:

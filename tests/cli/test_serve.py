@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -46,25 +45,6 @@ def test_a_store_that_is_no_database_is_refused(monkeypatch: pytest.MonkeyPatch,
     assert "notes.txt" in result.stderr
     assert "http://" not in result.stderr
     assert Path("notes.txt").read_bytes() == content
-
-
-@pytest.mark.heavy
-@pytest.mark.slow
-@pytest.mark.processes
-def test_the_demo_is_served_until_it_is_interrupted() -> None:
-    """The scripted agents answer over HTTP without a key, and Ctrl-C is exit code 130."""
-    with (
-        running("demo", "--serve") as (process, url),
-        httpx.Client(base_url=url, trust_env=False, timeout=30) as browser,
-    ):
-        texts = []
-        for text in ("My lamp is broken.", "And now?"):
-            answer = browser.post("/conversations/1/runs", json={"text": text}, headers={"accept": "text/event-stream"})
-            texts.append(answer.text)
-        assert "You get 39.90 EUR back" in texts[0]
-        assert "is a script, and it ends here" in texts[1]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(120) == 130
 
 
 @pytest.mark.processes

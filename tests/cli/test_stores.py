@@ -12,7 +12,7 @@ import pytest
 
 from aswarm.testing import ScriptedAnswer, call
 from tests.support.cli.cli_runs import AGENTS, invoke, model, refused, stored, texts
-from tests.support.repl.chats import Line, TypedLines, interrupt_when
+from tests.support.repl.chats import TypedLines, interrupt_when
 
 CLERK = '''
 from aswarm import tool
@@ -169,16 +169,6 @@ def test_an_answer_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
         result = invoke("chat", "agents:orders", *KEPT, server=server, stdin="Hi\n")
     assert "Stopped." in result.stdout
     assert texts()[-1].endswith("[stopped by the user]")
-
-
-def test_ctrl_c_twice_leaves_a_chat_with_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C twice leaves the chat, and the messages are kept."""
-    lines: list[Line] = ["Hi", KeyboardInterrupt(), KeyboardInterrupt()]
-    monkeypatch.setattr(builtins, "input", TypedLines(lines))
-    with model("Hi.") as server:
-        result = invoke("chat", "agents:orders", *KEPT, server=server)
-    assert "To leave, press Ctrl-C again" in result.stdout
-    assert texts() == ["Hi", "Hi."]
 
 
 def test_an_error_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:

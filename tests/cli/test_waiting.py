@@ -11,7 +11,7 @@ import pytest
 
 from aswarm.conversations import Change, SQLiteStore
 from aswarm.testing import ScriptedAnswer, call
-from tests.support.cli.cli_runs import AGENTS, ended, invoke, model, refused, started, stored, texts
+from tests.support.cli.cli_runs import AGENTS, invoke, model, refused, stored, texts
 from tests.support.sampling import listed
 
 CASHIER = '''
@@ -175,15 +175,6 @@ def test_decisions_that_cannot_be_used(arguments: list[str], text: str) -> None:
 
 
 @pytest.mark.heavy
-def test_a_conversation_that_cannot_be_kept(tmp_path: Path) -> None:
-    """A file that cannot be made is an error before the first request."""
-    with model() as server:
-        result = invoke("run", "agents:cashier", "Hi", "--save", str(tmp_path / "no" / "talk.sqlite"), server=server)
-    assert (result.exit_code, server.requests) == (2, [])
-    assert "talk.sqlite cannot be opened" in result.stderr
-
-
-@pytest.mark.heavy
 def test_a_saved_conversation_is_one_of_a_store() -> None:
     """`--store FILE` and a chat continue a saved conversation, and `--load` alone leaves the file unchanged."""
     with model("Hello.", "Fine.", "Well.", "Aside.") as server:
@@ -194,15 +185,3 @@ def test_a_saved_conversation_is_one_of_a_store() -> None:
     assert aside.stdout == "Well.\n"
     assert "4 messages loaded." in chat.stdout
     assert texts("talk.sqlite", "conversation") == ["Hi", "Hello.", "How are you?", "Fine.", "Bye", "Aside."]
-
-
-@pytest.mark.heavy
-@pytest.mark.processes
-@pytest.mark.slow
-def test_in_processes_of_their_own() -> None:
-    """Another process can decide a call that waits."""
-    with model(call("refund", call_id="c1", order=7), "Refunded.") as server:
-        code, stdout, _ = ended(started("run", "agents:cashier", "Refund!", "--save", "talk.sqlite", server=server))
-        assert (code, [each["id"] for each in json.loads(stdout)]) == (3, ["c1"])
-        code, stdout, stderr = ended(started(*CONTINUE, decided({"c1": True}), server=server))
-    assert (code, stdout, stderr) == (0, "Refunded.\n", "refunding 7\n")

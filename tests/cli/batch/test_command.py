@@ -348,15 +348,6 @@ def test_an_output_of_another_input() -> None:
     assert [line["text"] for line in outcomes()] == ["A"]
 
 
-def test_a_new_journal_for_an_output_that_has_lines() -> None:
-    """A new journal for an output with lines is a usage error."""
-    with model("A") as server:
-        batch(server, write({"input": "a"}), "-o", OUT)
-        result = batch(server, "in.jsonl", "-o", OUT, "--journal", "run.sqlite")
-    assert result.exit_code == 2
-    assert "out.jsonl has lines already" in result.stderr
-
-
 def test_a_journal() -> None:
     """The same command with a journal continues without repeating a completion or an answer."""
     items = write({"id": "a", "input": "a"}, {"id": "b", "input": "b"})
@@ -488,14 +479,6 @@ def test_ctrl_c(options: list[str], hint: str) -> None:
     assert result.exit_code == 130
     assert re.search(r"^1 item in .*: 1 answered$", result.stderr, re.MULTILINE)
     assert f"\nStopped. {hint}" in result.stderr
-
-
-def test_ctrl_c_before_the_first_outcome() -> None:
-    """The summary of a batch without an outcome has no finished item."""
-    with model(call("stop")) as server:
-        result = invoke("batch", "agents:triage", write({"input": "a"}), server=server)
-    assert result.exit_code == 130
-    assert re.search(r"^0 items in .*: no item has finished$", result.stderr, re.MULTILINE)
 
 
 def test_a_bar_only_beside_the_output(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,30 +40,9 @@ def ids(path: str = OUT) -> list[tuple[str | int, str]]:
     return [(found["id"], found["status"]) for found in map(json.loads, Path(path).read_bytes().splitlines())]
 
 
-def test_lines_are_there_at_once() -> None:
-    """A line can be read by other programs before the file is closed."""
-    with open_output(OUT, io.StringIO(), resume=False) as output:
-        add(output, line(1))
-        assert ids() == [(1, "answer")]
-
-
 def done(output: BatchOutput, *keys: str | int) -> list[bool]:
     """Return whether these items are done."""
     return [output.has(InputRecord(1, key, "Hi")) for key in keys]
-
-
-def test_resuming() -> None:
-    """Items without a failure are done, and new lines are appended to the unchanged file."""
-    before = line(1, "error") + line("b") + line(3, "max_turns") + line(4, "error")
-    Path(OUT).write_bytes(before)
-    Path(OUT).chmod(0o640)
-    with open_output(OUT, io.StringIO(), resume=True) as output:
-        assert done(output, 1, "b", "3", 4, 5) == [False, True, True, False, False]
-        assert output.statuses == {"answer", "max_turns"}
-        add(output, line(1))
-    assert Path(OUT).read_bytes() == before + line(1)
-    assert sorted(path.name for path in Path().iterdir()) == ["agents.py", OUT]
-    assert Path(OUT).stat().st_mode & 0o777 == 0o640
 
 
 def test_the_last_line_of_an_id_counts() -> None:
@@ -227,23 +206,6 @@ def test_any_text_can_be_written() -> None:
 
 
 # --- rejected lines ---
-
-
-def test_rejected_lines_are_kept() -> None:
-    """The file has the number, the reason and the text of each rejected line once."""
-    bad = [BadLine(3, "not JSON", "{"), BadLine(5, "not UTF-8", "\udcff")]
-    for _ in range(2):
-        rejected = RejectedLines(Path("out.rejected.jsonl"))
-        rejected.close()
-        for each in bad:
-            rejected.add(each)
-        rejected.close()
-        assert rejected.count == 2
-    lines = [json.loads(text) for text in Path("out.rejected.jsonl").read_text("utf-8").splitlines()]
-    assert lines == [
-        {"line": 3, "error": "not JSON", "text": "{"},
-        {"line": 5, "error": "not UTF-8", "text": "\udcff"},
-    ]
 
 
 def test_a_rejected_line_that_was_cut_off() -> None:
