@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from aswarm.evals import load_cases
-from tests.support.serve.browser_tabs import SUPPORT, Tabs
+from tests.support.serve.browser_tabs import Tabs
 from tests.support.serve.cutting_proxy import CuttingProxy
 
 WORDS = " ".join(f"word{number}" for number in range(120))
@@ -104,17 +101,6 @@ def test_three_cuts_of_the_connection_leave_no_gap_and_no_double(tabs: Tabs, pro
     assert page.locator(".turn").count() == 1
 
 
-def test_a_reload_in_the_middle_of_an_answer_shows_the_whole_answer(tabs: Tabs) -> None:
-    """After a reload the page has the answer so far, and follows the run to its end."""
-    page = asked(tabs, "a slow answer, please")
-    page.wait_for_function("() => document.querySelector('.turn .prose')?.innerText.length > 200")
-    page.reload()
-    expect(page.locator(".turn .prose")).to_contain_text("word20")
-    expect(button(page, "Stop")).to_be_visible()
-    wait_for_end(page)
-    assert answer(page) == WORDS
-
-
 def test_two_tabs_show_the_same_run(tabs: Tabs, service: httpx.Client) -> None:
     """A second tab joins a run in its middle, and a run of one tab appears in the other tab."""
     first = tabs.open()
@@ -191,27 +177,6 @@ def test_the_page_works_below_a_path_and_asks_for_the_token(new_tabs: Any, mount
 
 
 # --- decisions ---
-
-
-def test_a_call_is_approved(tabs: Tabs) -> None:
-    """The run continues with the call, and its answer is shown."""
-    page = asked(tabs, "a refund, please")
-    expect(page.locator(".decision")).to_contain_text("more than an agent may refund")
-    page.get_by_role("button", name="Approve").click()
-    wait_for_end(page, 2)
-    expect(page.locator(".call").last).to_contain_text("Refunded 80.00 EUR for order 4711.")
-    assert answer(page) == "Your refund is settled."
-    expect(page.locator(".decision")).to_have_count(0)
-
-
-def test_a_call_is_denied_with_a_reason(tabs: Tabs) -> None:
-    """The function does not run, and the model reads the reason."""
-    page = asked(tabs, "a refund, please")
-    page.get_by_role("button", name="Deny…").click()
-    page.get_by_label("Reason for the model").fill("the order is too old")
-    button(page, "Deny").click()
-    wait_for_end(page, 2)
-    expect(page.locator(".call").last).to_contain_text("the order is too old")
 
 
 def test_the_arguments_of_a_call_are_edited(tabs: Tabs) -> None:
@@ -581,15 +546,6 @@ def test_a_message_is_edited_and_sent_again(tabs: Tabs, service: httpx.Client) -
     assert len(service.get(f"/conversations/{before}").json()["messages"]) == 4
 
 
-def test_the_history_can_be_forked_after_any_message(tabs: Tabs) -> None:
-    """A fork in the middle of a turn leaves its calls open, and the page offers to run them."""
-    page = answered(tabs, "my orders")
-    page.get_by_role("tab", name="History").click()
-    page.get_by_role("button", name="Fork after message 4").click()
-    page.get_by_role("button", name="Fork here").click()
-    expect(page.get_by_role("button", name="Run it")).to_have_count(3)
-
-
 # --- panels and exports ---
 
 
@@ -607,26 +563,6 @@ def test_the_panels_show_the_context_the_requests_the_tokens_and_the_agents(tabs
     expect(panel).to_contain_text("1,410")
     page.get_by_role("tab", name="Agents").click()
     expect(panel.locator(".node.active .title")).to_have_text("Triage")
-
-
-def test_a_run_becomes_a_test_that_passes(tabs: Tabs, tmp_path: Path) -> None:
-    """The copied code is a test of the agents with a scripted model, and it passes; with a decision too."""
-    page = answered(tabs, "my orders")
-    say(page, "a refund, please")
-    page.get_by_role("button", name="Approve").click()
-    wait_for_end(page, 3)
-    for number in range(3):
-        page.get_by_role("button", name="Copy as test").nth(number).click()
-        expect(page.get_by_label("test_run.py")).not_to_have_value("")
-        code = page.get_by_label("test_run.py").input_value()
-        (tmp_path / f"test_{number}.py").write_text(code)
-        page.keyboard.press("Escape")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.fspath(SUPPORT), os.environ.get("PYTHONPATH", "")])}
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-k", "asyncio"]
-    command = [sys.executable, "-m", "pytest", *options, os.fspath(tmp_path)]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert ended.returncode == 0, ended.stdout
-    assert "3 passed" in ended.stdout
 
 
 def test_a_turn_becomes_an_eval_case(tabs: Tabs, tmp_path: Path) -> None:

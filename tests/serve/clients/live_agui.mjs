@@ -77,18 +77,6 @@ const scenes = {
     return result(second, left, taken);
   },
 
-  async tool() {
-    const tools = [{ name: "open_page", description: "Opens a page.", parameters: { type: "object", properties: {} } }];
-    const agent = made(), first = watcher(), second = watcher();
-    say(agent, "Open it.");
-    await run(agent, first, { tools });
-    for (const id of first.seen.finished.pending) {
-      agent.addMessage({ id: `t-${id}`, role: "tool", toolCallId: id, content: "Home" });
-    }
-    await run(agent, second, { tools });
-    return result(agent, first, second);
-  },
-
   async interrupt() {
     const agent = made(), first = watcher(), blocked = watcher(), second = watcher(), replayed = watcher();
     say(agent, "Erase it.");
@@ -99,30 +87,6 @@ const scenes = {
     const after = made();
     await after.connectAgent({}, replayed);
     return { ...result(agent, first, blocked, second, replayed), open: after.pendingInterrupts ?? [] };
-  },
-
-  // Another tab of the same thread, while a function runs.
-  async conflict() {
-    const first = made(), second = made(), one = watcher(), two = watcher();
-    say(first, "Go");
-    let refused;
-    const started = new Promise((resolve) => {
-      one.onCustomEvent = ({ event }) => { if (event.name === "aswarm.tool_started") resolve(); };
-    });
-    const running = run(first, one);
-    await started;
-    say(second, "Me too");
-    await run(second, two);
-    console.log("go");
-    await running;
-    return result(first, one, two);
-  },
-
-  async failure() {
-    const agent = made(), first = watcher();
-    say(agent, "Go");
-    await run(agent, first);
-    return result(agent, first);
   },
 };
 

@@ -8,15 +8,6 @@ const { default: OpenAI } = await import(pathToFileURL(require.resolve("openai")
 const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "token-of-ann", maxRetries: 0 });
 const messages = [{ role: "user", content: "Hi!" }];
 
-const failure = async (promise) => {
-  try {
-    await promise;
-    return null;
-  } catch (error) {
-    return { kind: error.constructor.name, status: error.status, code: error.code, param: error.param, message: error.message };
-  }
-};
-
 const stream = async () => {
   const chunks = await client.chat.completions.create({
     model: "Boss", messages, stream: true, stream_options: { include_usage: true },
@@ -39,17 +30,6 @@ const scenes = {
     for await (const { id } of client.models.list()) models.push(id);
     const whole = await client.chat.completions.create({ model: "Boss", messages });
     return { models, whole: whole.choices[0], usage: whole.usage, stream: await stream() };
-  },
-
-  async errors() {
-    const refused = new OpenAI({ baseURL: `${url}/v1`, apiKey: "wrong", maxRetries: 0 });
-    return {
-      model: await failure(client.chat.completions.create({ model: "Nobody", messages })),
-      twice: await failure(client.chat.completions.create({ model: "Boss", messages, n: 2 })),
-      key: await failure(refused.chat.completions.create({ model: "Boss", messages })),
-      provider: await failure(client.chat.completions.create({ model: "Boss", messages })),
-      stream: await failure(stream()),
-    };
   },
 };
 

@@ -104,41 +104,6 @@ const scenes = {
     await chat.settled();
     return { chats: [chat.result] };
   },
-
-  async deny() {
-    const chat = new Chat();
-    await chat.sendMessage({ text: "Erase it." });
-    await chat.settled();
-    for (const part of chat.lastMessage.parts) {
-      if (part.state !== "approval-requested") continue;
-      await chat.addToolApprovalResponse({ id: part.approval.id, approved: false, reason: "It is mine." });
-    }
-    await chat.settled();
-    return { chats: [chat.result] };
-  },
-
-  async regenerate() {
-    const chat = new Chat();
-    await chat.sendMessage({ text: "Go" });
-    await chat.settled();
-    await chat.regenerate();
-    await chat.settled();
-    await chat.sendMessage({ text: "And now?" });
-    await chat.settled();
-    return { chats: [chat.result] };
-  },
-
-  // Another tab sends a message while a function runs.
-  async conflict() {
-    const first = new Chat(), second = new Chat();
-    const sent = first.sendMessage({ text: "Go" });
-    while (!first.has("input-available")) await pause(5);
-    await second.sendMessage({ text: "Me too" });
-    await second.settled();
-    console.log("go");
-    await sent;
-    return { chats: [first.result, second.result] };
-  },
 };
 
 console.log(JSON.stringify(await scenes[scene]()));

@@ -55,21 +55,6 @@ async def test_a_fresh_agent_takes_over_an_aborted_run(workshop: Workshop) -> No
 
 
 @needs_node
-async def test_an_agent_runs_a_tool_of_its_own() -> None:
-    """The call is pending at the end of the first run, and the model reads the result that the client adds."""
-
-    def script(request: Any) -> Any:
-        last = request.body["messages"][-1]
-        return f"It says {last['content']}." if last["role"] == "tool" else call("open_page", call_id="p")
-
-    async with served(script, wires=["agui"], client_tools="offer") as it:
-        found = await play(SCRIPT, it.url, "tool")
-        assert [run["finished"]["pending"] for run in found["runs"]] == [["p"], []]
-        assert found["messages"][-1]["content"] == "It says Home."
-        assert roles(found) == ["user", "assistant", "tool", "assistant"]
-
-
-@needs_node
 async def test_an_agent_resumes_a_live_interrupt(workshop: Workshop) -> None:
     """The client cannot run past an open interrupt. Its answer may edit the arguments, and a replay does not open it again."""
     async with served([call("erase", call_id="e", name="draft"), "It is gone."], workshop, wires=["agui"]) as it:
@@ -83,29 +68,6 @@ async def test_an_agent_resumes_a_live_interrupt(workshop: Workshop) -> None:
         assert found["messages"][-1]["content"] == "It is gone."
         assert roles(found) == ["user", "assistant", "tool", "assistant"]
         assert workshop.erased == ["copy"]
-
-
-@needs_node
-async def test_a_second_tab_learns_the_active_run(workshop: Workshop) -> None:
-    """409 with the id of the run, as an error that has its status and its body."""
-    async with served([call("slow"), "Done."], workshop, wires=["agui"]) as it:
-        found = await play(SCRIPT, it.url, "conflict", asked=workshop.go.set)
-        first, second = found["runs"]
-        assert first["finished"]["outcome"] == {"type": "success"}
-        [run] = (await it.ann.get("/runs")).json()["runs"]
-        assert second["failed"]["status"] == 409
-        assert second["failed"]["payload"]["error"]["run"] == run["id"]
-
-
-@needs_node
-async def test_an_agent_gets_a_failure() -> None:
-    """A failure of the provider is a RUN_ERROR with a public text, without the text of the provider."""
-    async with served([Failure(400, message="inner secret")], wires=["agui"]) as it:
-        found = await play(SCRIPT, it.url, "failure")
-        [run] = found["runs"]
-        assert run["error"]["type"] == "RUN_ERROR"
-        assert run["finished"] is None
-        assert "inner secret" not in json.dumps(found)
 
 
 @pytest.mark.parametrize("kind", ["whole", "interrupt", "failure"])

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, Hold, current_call, external_tool, tool
-from aswarm.runs import Limits
-from aswarm.testing import Failure, ScriptedAnswer, call
+from aswarm.testing import ScriptedAnswer, call
 from tests.support.runs.kept_runs import Workshop
 from tests.support.serve.npm_clients import play
 from tests.support.serve.served import served
@@ -42,16 +41,6 @@ async def test_a_chat_ends_with_its_reason(client: str) -> None:
         assert (chat["status"], chat["asked"]) == ("ready", [])
         assert texts(chat) == ["Go", "Let me see.", "Found."]
         assert states(chat) == ["output-available"] * 2
-
-
-async def test_a_run_that_ends_on_a_result_is_not_sent_again(client: str) -> None:
-    """The client does not continue by itself after a last message with calls of the server."""
-    limits = Limits(max_turns=1)
-    async with served(lambda _: call("look", number=1), wires=["vercel"], limits=limits) as it:
-        [chat] = (await play(SCRIPT, it.url, "whole", client))["chats"]
-        assert len(chat["requests"]) == 1
-        assert [end["finishReason"] for end in chat["ends"]] == ["other"]
-        assert states(chat) == ["output-available"]
 
 
 async def test_a_chat_is_taken_over_by_a_page_that_is_loaded_again(client: str, workshop: Workshop) -> None:
@@ -100,41 +89,3 @@ async def test_a_chat_answers_a_call_of_its_own(client: str, name: str) -> None:
         assert (states(chat), texts(chat)) == (["output-available"], ["Go", "Done."])
         assert answers == ([] if name == "page" else [{"title": "Home"}])
         assert "Home" in it.sent()[-1][-1]["content"] or name == "question"
-
-
-async def test_a_chat_denies_a_live_call(client: str, workshop: Workshop) -> None:
-    """The function does not run, the part is denied, and the model reads the reason."""
-    async with served([call("erase", name="draft"), "Then not."], workshop, wires=["vercel"]) as it:
-        [chat] = (await play(SCRIPT, it.url, "deny", client))["chats"]
-        assert workshop.erased == []
-        assert states(chat) == ["output-denied"]
-        assert texts(chat)[-1] == "Then not."
-        kept = (await it.ann.get("/conversations/v")).json()["messages"]
-        assert "It is mine." in kept[2]["content"]
-
-
-async def test_a_chat_makes_an_answer_again_and_continues(client: str) -> None:
-    """The client and the server have the second answer in place of the first, and the next message follows it."""
-    async with served(["One.", "Two.", "Three."], wires=["vercel"]) as it:
-        [chat] = (await play(SCRIPT, it.url, "regenerate", client))["chats"]
-        kept = (await it.ann.get("/conversations/v")).json()["messages"]
-        assert texts(chat) == [message["content"] for message in kept] == ["Go", "Two.", "And now?", "Three."]
-
-
-async def test_a_chat_gets_a_failure(client: str) -> None:
-    """The status is "error", with a public text."""
-    async with served([Failure(400, message="inner secret")], wires=["vercel"]) as it:
-        [chat] = (await play(SCRIPT, it.url, "whole", client))["chats"]
-        assert chat["status"] == "error"
-        assert "inner secret" not in chat["error"]
-        assert len(chat["requests"]) == 1
-
-
-async def test_a_second_tab_is_refused(client: str, workshop: Workshop) -> None:
-    """409, whose body is the text of the client's error; the first tab is not disturbed."""
-    async with served([call("slow"), "Done."], workshop, wires=["vercel"]) as it:
-        first, second = (await play(SCRIPT, it.url, "conflict", client, asked=workshop.go.set))["chats"]
-        assert texts(first) == ["Go", "Done."]
-        assert second["requests"] == [{"method": "POST", "status": 409}]
-        assert second["status"] == "error"
-        assert "run_active" in second["error"]
