@@ -7,9 +7,8 @@ from typing import Any
 
 from aswarm.runs import Entry
 from aswarm.serve.wires.agui.encoder import AGUIWire
-from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
-from tests.support.runs.run_logs import closed
+from aswarm.testing import call
 from tests.support.serve.wire_checks import data_of, log_of
 
 Json = dict[str, Any]
@@ -116,41 +115,6 @@ def test_calls_of_the_client_are_pending_for_clients_that_know_them() -> None:
     assert events(log, protocol_version="0.1.0")[-1]["outcome"] == {"type": "success"}
 
 
-def test_a_resumed_run_answers_calls_of_the_run_before() -> None:
-    """The call is named again without its arguments: a client that has it does not change it."""
-    log = log_of(call("ask", call_id="c1", n=1), "Done.", decided={"ask": True})
-    assert [brief(event) for event in events(log)][2:8] == [
-        "CUSTOM aswarm.tool_started",
-        "TOOL_CALL_START c1",
-        "TOOL_CALL_END c1",
-        "TOOL_CALL_RESULT run1-t-c1 c1 asked 1",
-        "STEP_STARTED A 1",
-        "TEXT_MESSAGE_START run1-a1 A",
-    ]
-
-
-def test_a_run_that_was_stopped_is_cancelled() -> None:
-    """A stopped run is a success only for clients that do not know "cancelled"; the reason is in the result."""
-    log = closed(log_of("Done.")[:3], "RunStopped")
-    last = events(log)[-1]
-    assert (last["outcome"], last["result"]) == ({"type": "cancelled"}, {"stop": "cancelled", "reason": "cancelled"})
-    assert "outcome" not in events(log, protocol_version=None)[-1]
-
-
-def test_an_error_is_a_run_error_with_its_public_text() -> None:
-    """The code is the name of the class."""
-    last = events(log_of(Failure(500, "the database password is 1234")))[-1]
-    error = {"message": "The run ended with an error.", "code": "CompletionError"}
-    assert last | {"timestamp": 0} == {"type": "RUN_ERROR", **error, "timestamp": 0}
-
-
-def test_the_ids_of_the_client_win() -> None:
-    """A client finds its own thread and run in the stream; the ids of messages come from the log."""
-    found = events(log_of("Done."), thread_id="t", run_id="r")
-    assert [(event["threadId"], event["runId"]) for event in (found[0], found[-1])] == [("t", "r")] * 2
-    assert found[3]["messageId"] == "run0-a1"
-
-
 def test_an_id_that_cannot_be_encoded_does_not_end_the_stream() -> None:
     """JSON can hold half of a surrogate pair, and no encoding can."""
     assert events(log_of("Done."), thread_id="t\ud800")[0]["threadId"] == "t?"
@@ -188,15 +152,6 @@ def test_a_name_in_pieces_is_whole_before_the_call_is_announced() -> None:
         "TOOL_CALL_ARGS c1 : 1}",
     ]
     assert found[1]["toolCallName"] == "look"
-
-
-def test_a_completion_that_was_cut_closes_its_call() -> None:
-    """A budget may cut a completion, and the run continues: the call has an end and no result."""
-    log = log_of([call("look", call_id="c1", n=1)], "Done.")
-    first = next(at for at, entry in enumerate(log) if entry.type == "ToolCallDelta" and entry.fields["arguments"])
-    turn = next(entry for entry in log[first:] if entry.type == "TurnStarted")
-    found = [brief(event) for event in events([*log[: first + 1], turn])]
-    assert found[-4:] == ["TOOL_CALL_END c1", "TEXT_MESSAGE_END run0-a1", "STEP_FINISHED A 1", "STEP_STARTED A 2"]
 
 
 def closed_by_a_handoff(*entries: tuple[str, Json], **options: Any) -> list[str]:

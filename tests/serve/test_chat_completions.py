@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from openai import APIError, AsyncOpenAI, BadRequestError, ConflictError, NotFoundError, RateLimitError
+from openai import APIError, AsyncOpenAI, BadRequestError, ConflictError, NotFoundError
 from openai.resources.chat.completions import AsyncCompletions
 from openai.resources.responses import AsyncResponses
 
@@ -104,21 +104,6 @@ async def test_the_helper_runs_without_tools_and_conversations() -> None:
         assert await it.stored("c") is None
 
 
-async def test_errors_have_the_form_of_that_api() -> None:
-    """A refusal of the provider is 502 or 429; a request without a user is 401; an option without effect is 400."""
-    async with served([Failure(429), Failure(500)], wires=["openai"]) as it, openai(it) as client:
-        with pytest.raises(RateLimitError):
-            await client.chat.completions.create(model="Boss", messages=HI)
-        place, body = "/v1/chat/completions", {"model": "Boss", "messages": HI}
-        failed = await it.ann.post(place, json=body)
-        twice = await it.ann.post(place, json={**body, "n": 2})
-        nobody = await it.ann.post(place, json=body, headers={"authorization": "Bearer x"})
-        plain = await it.ann.post(place, content=b"x", headers={"content-type": "application/json"})
-        found = [failed, twice, nobody, plain]
-        assert [answer.status_code for answer in found] == [502, 400, 401, 400]
-        assert all(set(answer.json()["error"]) == {"message", "type", "param", "code"} for answer in found)
-
-
 async def test_a_message_that_a_guard_blocks_is_refused_once() -> None:
     """The answer is 400, which no client repeats. `error_text` decides whether users read the reason."""
     asked: list[str] = []
@@ -164,17 +149,6 @@ async def test_a_conversation_that_is_busy_names_its_run(workshop: Workshop) -> 
         body: Any = caught.value.body
         assert (body["code"], body["run"]) == ("run_active", run)
         workshop.go.set()
-
-
-async def test_settings_without_effect_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Clients send tools of their own by default, so that is no error. The log names them once."""
-    tools = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
-    async with served(["Hello.", "Hello."], wires=["openai"]) as it:
-        body = {"model": "Boss", "messages": HI, "tools": tools}
-        for _ in range(2):
-            assert (await it.ann.post("/v1/chat/completions", json=body)).status_code == 200
-    messages = [each.getMessage() for each in caplog.records]
-    assert messages == ["the service does not use these parts of requests: 'tools'"]
 
 
 async def test_the_tools_of_a_client_are_tool_calls() -> None:

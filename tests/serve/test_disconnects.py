@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from aswarm import Agent, AsyncSwarm, Response
 from aswarm.conversations import Conversation, SQLiteStore
-from aswarm.serve import NativeWire, VercelWire, frames, respond, stream_response
+from aswarm.serve import NativeWire, frames, respond, stream_response
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.runs.kept_runs import Workshop
 from tests.support.serve.served import client, listening, message_on, served, service
@@ -311,21 +311,6 @@ async def test_an_exception_of_on_end_is_raised_as_itself(workshop: Workshop) ->
     with pytest.raises(ZeroDivisionError):
         await answer(GET, silence, send)
     assert b'"RunFinished"' in b"".join(sent)
-
-
-async def test_the_headers_of_a_wire_are_sent_with_its_frames(workshop: Workshop) -> None:
-    """`respond` and `stream_response` send the header that clients of Vercel's protocol need."""
-    swarm = AsyncSwarm(ScriptedModel(["Hello."]).client())
-    made = service(["Hello."], workshop)
-
-    async def keep(response: Response) -> None:
-        pass
-
-    async with made.lifespan():
-        run = await made.start("Hi!", conversation="c", user="ann")
-        bound = stream_response(swarm.stream(workshop.agents()[0], "Hi!"), VercelWire(), on_end=keep)
-        for answer in (respond(run, VercelWire(), REQUEST), bound):
-            assert answer.headers["x-vercel-ai-ui-message-stream"] == "v1"
 
 
 async def test_a_run_without_a_service_reports_an_error(workshop: Workshop, caplog: pytest.LogCaptureFixture) -> None:

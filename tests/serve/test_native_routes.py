@@ -78,59 +78,6 @@ async def test_a_reader_may_be_ahead_of_the_written_log(workshop: Workshop) -> N
         assert (await it.ann.get(f"/runs/{run}/events", headers={"last-event-id": "1000"})).status_code == 204
 
 
-async def test_a_second_reader_gets_the_rest(workshop: Workshop) -> None:
-    """The run belongs to the service: after a reader is cut off, another reader gets the later entries."""
-    async with served([call("slow"), "Done."], workshop) as it:
-        run = await it.say()
-        seen = []
-        async with it.ann.stream("GET", f"/runs/{run}/events") as stream:
-            async for line in stream.aiter_lines():
-                if line.startswith("id: "):
-                    seen.append(int(line[4:]))
-                if '"ToolCallStarted"' in line:
-                    break
-        workshop.go.set()
-        rest = await it.ann.get(f"/runs/{run}/events", headers={"last-event-id": str(seen[-1])})
-        assert json.loads(events_of(rest.text)[0]["data"]).get("first", seen[-1] + 1) == seen[-1] + 1
-        assert (await it.ended(run))["status"] == "finished"
-
-
-async def test_silence_is_filled_with_comments(workshop: Workshop) -> None:
-    """A proxy closes a silent connection, so the service sends a comment after some seconds."""
-    async with served([call("slow"), "Done."], workshop, heartbeat_seconds=0.02) as it:
-        run = await it.say()
-        async with it.ann.stream("GET", f"/runs/{run}/events") as stream:
-            comments = 0
-            async for line in stream.aiter_lines():
-                comments += line.startswith(":")
-                if comments == 3:
-                    workshop.go.set()
-        assert comments >= 3
-
-
-async def test_the_answer_to_a_stop_has_the_end_of_the_run(workshop: Workshop) -> None:
-    """The answer comes after the end of the tools, and names the call whose outcome is unknown."""
-    async with served([call("slow"), "Go on."], workshop) as it:
-        run = await it.say()
-        await workshop.began.wait()
-        state = (await it.ann.post(f"/runs/{run}/cancel")).json()
-        assert (state["status"], state["reason"]) == ("stopped", "cancelled")
-        assert state["result"]["response"]["unknown_calls"][0]["name"] == "slow"
-        assert (await it.ann.post(f"/runs/{run}/cancel")).json() == state
-
-
-async def test_a_conversation_has_one_run_at_a_time(workshop: Workshop) -> None:
-    """A second message is 409 with the id of the active run, so that a second tab can attach to it."""
-    async with served([call("slow"), "Done."], workshop) as it:
-        run = await it.say()
-        answer = await it.ann.post("/conversations/c/runs", json={"text": "Hello?"})
-        assert answer.status_code == 409
-        assert answer.json()["error"]["run"] == run
-        assert (await it.ann.get("/conversations/c")).json()["active_run"] == run
-        workshop.go.set()
-        await it.ended(run)
-
-
 async def test_a_request_that_is_sent_again_starts_nothing() -> None:
     """The same `Idempotency-Key` gets 200 and the same run. With another text it is 422."""
     async with served(LONG) as it:
@@ -492,16 +439,6 @@ async def test_a_service_that_has_not_started_answers_500() -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
     with pytest.raises(RuntimeError, match="lifespan"):
         _ = made.runs
-
-
-async def test_a_service_is_mounted_in_an_app() -> None:
-    """The lifespan of the app enters the lifespan of the service; places in answers have the path of the service."""
-    made = service(LONG)
-    app = Starlette(routes=[Mount("/agents", made)], lifespan=made.lifespan)
-    async with listening(app) as url, client(url, "token-of-ann") as ann:
-        answer = await ann.post("/agents/conversations/c/runs", json={"text": "Hi!"})
-        assert answer.headers["location"].startswith("/agents/runs/")
-        assert '"RunFinished"' in (await ann.get(answer.headers["location"])).text
 
 
 async def test_a_failing_store_is_a_503() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from openai.types import Model
@@ -12,7 +11,7 @@ from aswarm.runs import Entry
 from aswarm.serve.wires.openai.encoder import OpenAIWire, failure_head, models_body, whole_completion
 from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
-from tests.support.serve.wire_checks import ChatReader, data_of, log_of
+from tests.support.serve.wire_checks import ChatReader, log_of
 
 Json = dict[str, Any]
 
@@ -98,11 +97,3 @@ def test_usage_has_the_details_that_clients_know() -> None:
     found = whole_completion(log_of(Scripted("Done.", usage=usage)), OpenAIWire("A"))["usage"]
     assert found == {key: each for key, each in usage.items() if key != "cost"}
     assert whole_completion([], OpenAIWire("A"))["usage"] == {}
-
-
-def test_each_frame_is_one_line_of_data() -> None:
-    """The stream ends with `[DONE]`."""
-    wire = OpenAIWire("A")
-    frames = [frame for entry in log_of("Line\n\nline.") for frame in wire.encode(entry)]
-    assert data_of(frames)[-1] == "[DONE]"
-    assert json.loads(data_of(frames)[1])["choices"][0]["delta"] == {"content": "Line\n\nline."}

@@ -83,23 +83,6 @@ def test_sigterm_closes_streams_and_lets_runs_finish(tmp_path: Path, server: str
         assert int(rest[0]["id"]) > int(seen)
 
 
-@pytest.mark.heavy
-def test_a_service_that_drains_is_not_healthy(tmp_path: Path) -> None:
-    """An open connection does not get 200 from /health while the service drains."""
-    with service_process(tmp_path / "chats.sqlite", drain=3) as it:
-        run = it.say("slow 60")
-        it.wait_for(run, "ToolProgress")
-        it.process.send_signal(signal.SIGTERM)
-        answers = []
-        for _ in range(20):
-            try:
-                answers.append(it.browser.get("/health").status_code)
-            except httpx.HTTPError:
-                break
-            time.sleep(0.02)
-        assert 200 not in answers[3:]
-
-
 def test_a_conversation_continues_after_a_kill(tmp_path: Path) -> None:
     """After kill -9 in a call and a restart, the run is closed, the outcome of the call is unknown, and a message works."""
     store = tmp_path / "chats.sqlite"
@@ -137,15 +120,3 @@ def test_processes_share_the_runs_of_a_file(tmp_path: Path) -> None:
         assert first.ended(run)["result"] == state["result"]
         assert second.ended(second.say("Go on."))["status"] == "finished"
         assert first.browser.get("/conversations/c").json()["messages"][-1]["role"] == "assistant"
-
-
-@pytest.mark.heavy
-def test_a_process_closes_the_runs_of_a_killed_process(tmp_path: Path) -> None:
-    """The other process closes the run when the next message comes."""
-    store = tmp_path / "chats.sqlite"
-    with service_process(store) as first, service_process(store) as second:
-        run = first.say("slow 60")
-        first.wait_for(run, "ToolProgress")
-        first.kill()
-        assert second.ended(second.say("Still there?"))["status"] == "finished"
-        assert second.browser.get(f"/runs/{run}").json()["reason"] == "process_died"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import httpx
 import pytest
 
 from aswarm import Agent, Hold, current_call, tool
 from aswarm.runs import show_everything
 from aswarm.testing import ScriptedAnswer, call
-from tests.support.cli.cli_server import running
 from tests.support.serve.served import Served, served
 
 pytestmark = pytest.mark.asyncio
@@ -146,25 +142,6 @@ async def test_decisions_are_in_the_test(name: str) -> None:
         code = await code_of(it, run)
         assert f"resume={{'0': {literal}}}" in code
         await passes(code)
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-async def test_other_forms_of_decisions_are_kept(tmp_path: Path) -> None:
-    """A file of another program may have decisions in their JSON form, True, or open calls alone."""
-    forms = [({"c": {"deny": "late"}}, "{'c': {'deny': 'late'}}"), ({"c": False}, "{'c': False}"), (True, "True")]
-    forms.append((False, "True"))
-    call_c = {"index": 0, "id": "c", "name": "erase", "arguments": "{}"}
-    lines = []
-    for number, (resume, _) in enumerate(forms):
-        first = {"run": str(number), "seq": 0, "at": 5, "type": "RunStarted", "conversation": "", "agent": "a"}
-        lines.append({**first, "messages": [], "calls": [call_c], "resume": resume})
-        lines.append({"run": str(number), "seq": 1, "at": 6, "type": "RunStopped", "reason": "cancelled"})
-    (tmp_path / "runs.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    with running("serve", "--open", str(tmp_path / "runs.jsonl")) as (_, url):
-        async with httpx.AsyncClient(base_url=url, timeout=30) as browser:
-            for number, (_, literal) in enumerate(forms):
-                assert f", resume={literal})" in (await browser.get(f"/runs/{number}/test")).json()["test"]
 
 
 async def test_readers_who_may_not_see_everything_have_no_test_of_a_run() -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 from inspect import signature
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -242,28 +239,6 @@ async def test_open_runs_belong_to_their_owner(workshop: Workshop) -> None:
         assert (await opened.get(run.id, user="user")).status == "finished"
 
 
-async def test_each_listed_model_of_given_runs_can_be_used() -> None:
-    """With runs of the caller, each model of /v1/models answers, and the log of a run shows its requests."""
-    clerk, titles = Agent(name="Clerk"), Agent(name="Titles")
-    async with (
-        AsyncSwarm(ScriptedModel(lambda _: "Hello.").client()) as swarm,
-        LocalRuns(swarm, agents=[clerk], task_agent=titles) as opened,
-    ):
-        service = Service(opened, auth=bearer("token"), show=show_everything, wires=("openai",))
-        async with listening(service) as url, client(url, "token") as browser:
-            models = [each["id"] for each in (await browser.get("/v1/models")).json()["data"]]
-            answered = {}
-            for model in models:
-                body = {"model": model, "messages": [{"role": "user", "content": "Hi!"}]}
-                answered[model] = (await browser.post("/v1/chat/completions", json=body)).status_code
-            run = (await browser.post("/conversations/c/runs", json={"text": "Hi!"})).json()["run"]
-            log = (await browser.get(f"/runs/{run}/events")).text
-    assert len(models) == 2
-    types = [json.loads(line[6:])["type"] for line in log.splitlines() if line.startswith("data: ")]
-    assert types[-1] == "RunFinished"
-    assert (answered, "RequestSent" in types) == (dict.fromkeys(models, 200), True)
-
-
 async def test_an_exception_in_the_lifespan_is_raised_as_itself() -> None:
     """The exception is not in a group."""
     made = service([])
@@ -369,17 +344,3 @@ async def test_errors_of_runs_have_one_base() -> None:
     errors = [each for each in vars(runs).values() if isinstance(each, type) and issubclass(each, Exception)]
     assert len(errors) > 5
     assert all(issubclass(each, RequestRefused) for each in errors)
-
-
-@pytest.mark.processes
-async def test_a_missing_extra_is_named() -> None:
-    """The import fails with the command that installs it."""
-    code = (
-        "import sys; sys.modules['starlette'] = None\n"
-        "import aswarm.runs\n"
-        "try:\n    import aswarm.serve\nexcept aswarm.ConfigurationError as error:\n    print(error)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    assert done.stdout.startswith("serving needs the package starlette: ")
-    assert "[serve]" in done.stdout

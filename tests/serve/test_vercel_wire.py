@@ -10,9 +10,9 @@ import pytest
 from aswarm.runs import Entry
 from aswarm.serve.wires.turns import json_object
 from aswarm.serve.wires.vercel.encoder import VercelWire
-from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
-from tests.support.runs.run_logs import Scene, closed, logged_now
+from aswarm.testing import call
+from tests.support.runs.run_logs import Scene, logged_now
 from tests.support.serve.wire_checks import VercelReader, data_of, log_of
 
 Json = dict[str, Any]
@@ -131,21 +131,6 @@ def test_a_call_of_the_client_is_available_once_the_run_waits_for_it() -> None:
     assert [part["providerExecuted"] for part in question] == [True, False]
 
 
-def test_a_resumed_run_continues_the_message_of_the_client() -> None:
-    """No id in `start`, no step before the answers: the parts of the message before it change their state."""
-    log = log_of(call("ask", call_id="c1", n=1), "Done.", decided={"ask": True})
-    assert [brief(part) for part in parts(log)][:5] == [
-        "start",
-        "data-aswarm-context context",
-        "tool-input-available c1",
-        "tool-output-available c1 asked 1",
-        "start-step",
-    ]
-    assert parts(log)[0] == {"type": "start"}
-    denied = log_of(call("ask", call_id="c1", n=1), "Done.", decided={"ask": False})
-    assert "tool-output-denied c1" in [brief(part) for part in parts(denied)]
-
-
 def test_a_replay_of_a_message_has_the_runs_that_made_it() -> None:
     """One start and one end; the call that had waited has its answer."""
     first, second = logged_now(Scene([call("ask", call_id="c1", n=1), "Done."], decided={"ask": True}, cut=None)).logs
@@ -169,24 +154,6 @@ def test_a_replay_of_a_message_has_the_runs_that_made_it() -> None:
         "finish-step",
         "finish stop",
     ]
-
-
-def test_the_ends_of_runs_that_did_not_finish() -> None:
-    """An error has its public text, a stop its reason, and a call that was cut is an error."""
-    assert parts(log_of(Failure(500, "password")))[-1] == {"type": "error", "errorText": "The run ended with an error."}
-    log = log_of([call("look", call_id="c1", n=1), call("note", call_id="c2", n=1)], "Done.")
-    started = next(at for at, entry in enumerate(log) if entry.type == "ToolCallStarted")
-    for with_response in (True, False):
-        found = parts(closed(log[: started + 1], "RunStopped", with_response=with_response))
-        assert [brief(part) for part in found][-4:] == [
-            "tool-output-error c1 cancelled; its outcome is unknown",
-            "tool-output-error c2 not run: interrupted",
-            "finish-step",
-            "abort",
-        ]
-    first = next(at for at, entry in enumerate(log) if entry.type == "ToolCallDelta" and entry.fields["arguments"])
-    cut = map(brief, parts(closed(log[: first + 1], "RunFailed")))
-    assert "tool-input-error c1 The completion was cut off." in cut
 
 
 def test_the_context_is_one_part_that_is_replaced() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from aswarm import Agent, Hold, ToolError, agent_tool, current_call, tool
 from aswarm.guards import guard_tool
-from aswarm.runs import CallAnswer, ClientTool, LocalRuns, NewRun
+from aswarm.runs import LocalRuns
 from aswarm.testing import Failure, call
 from tests.support.runs.kept_runs import Workshop
 from tests.support.serve.served import Served, events_of, message_on, served
@@ -126,14 +126,6 @@ async def test_runs_that_cannot_be_reached_are_a_503(monkeypatch: pytest.MonkeyP
         assert answer.status_code == 503
 
 
-async def test_agui_gives_a_run_that_is_sent_again_once() -> None:
-    """The same run id of the client is the same run."""
-    async with served(["Once."], wires=WIRES) as it:
-        first, again = await agui(it, said("Hi!")), await agui(it, said("Hi!"))
-        assert (first[0], first[-1]) == (again[0], again[-1])
-        assert len((await it.stored("t")).messages) == 2
-
-
 async def test_agui_interrupts_and_resumes(workshop: Workshop) -> None:
     """An approval is an interrupt; a new message before the answer is a RUN_ERROR, as is an answer to another interrupt."""
     async with served([call("erase", call_id="x/y", name="draft"), "It is gone."], workshop, wires=WIRES) as it:
@@ -215,21 +207,6 @@ async def test_agui_offers_the_tools_of_the_client(workshop: Workshop) -> None:
         first_tools, second_tools = ([each["function"] for each in each.body["tools"]] for each in it.model.requests)
         assert first_tools[-2:] == [OPEN_PAGE, {**OPEN_PAGE, "name": "plain", "description": ""}]
         assert first_tools == second_tools
-
-
-async def test_an_approval_is_no_result_of_a_tool_of_the_client(workshop: Workshop) -> None:
-    """An approved call of a client's tool stays open; if the request does not have the tool, the function is not found."""
-    script = [call("open_page", call_id="p"), "It is closed."]
-    async with served(script, workshop, wires=WIRES, client_tools="offer") as it:
-        await agui(it, said("Open it.", tools=[OPEN_PAGE]))
-        approval = [CallAnswer("p", approve=True)]
-        run = await it.service.runs.start(
-            NewRun("ann", "t", answers=approval, tools=[ClientTool(name="open_page", description="", parameters={})])
-        )
-        await it.ended(run.id)
-        assert [each.name for each in (await it.stored("t")).waiting] == ["open_page"]
-        await it.ended((await it.service.start(conversation="t", user="ann", answers=approval)).id)
-        assert "not found" in (await it.stored("t")).messages[2]["content"]
 
 
 # --- Vercel -----------------------------------------------------------------------------------------------------------
