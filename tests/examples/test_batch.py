@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from aswarm.testing import call
-from tests.examples.loading import load
 from tests.examples.transcripts import EXAMPLES, run_offline
-from tests.support.cli.cli_runs import environment, model
 
 TICKETS = [json.loads(line) for line in (EXAMPLES / "batch" / "tickets.jsonl").read_text("utf-8").splitlines()]
 README = (EXAMPLES / "batch" / "README.md").read_text("utf-8")
@@ -41,17 +35,3 @@ def test_the_command_routes_the_same_tickets(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "60 items done before" in again.stderr
     routed(output)
-
-
-def test_a_model_that_does_not_route(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Tickets that the model only answers are named, and go to a human; the other tickets are routed."""
-    with model(call("route", queue="plants", urgency="low", summary="Basil"), *["Thank you."] * 60) as server:
-        for name, value in environment(server).items():
-            monkeypatch.setenv(name, value)
-        asyncio.run(load("batch", "run").main(None))
-    printed = capsys.readouterr().out
-    assert re.search(r"^human +59 ", printed, re.MULTILINE)
-    assert re.search(r"^plants +1 ", printed, re.MULTILINE)
-    _, _, unrouted = printed.partition("\nnot routed, so for a human to look at:\n")
-    assert len(re.findall(r"^  T-20\d\d$", unrouted, re.MULTILINE)) == 59
-    assert printed.endswith("60 tickets, 61 completions, 915 tokens\n")

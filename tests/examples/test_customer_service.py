@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pytest
@@ -21,26 +20,6 @@ def test_an_order_is_confirmed_at_the_keyboard() -> None:
     assert "Order the reading lamp for 54.00 EUR? [y/N] y\n" in done.stdout
     assert "-> Ordered the reading lamp.\n" in done.stdout
     assert done.returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("typed", "answer", "shown"),
-    [
-        ("y\n", True, "y"),
-        (" Yes \n", True, "Yes"),
-        ("n\n", False, "n"),
-        ("\n", False, "(no answer)"),
-        ("", False, "(no answer)"),
-        ("yes, but later\n", False, "yes, but later"),
-    ],
-)
-def test_only_yes_is_a_yes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, answer: bool, shown: str
-) -> None:
-    """An empty line and the end of the input are a no, and the answer is shown."""
-    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-    assert terminal.ask("Sure?") is answer
-    assert capsys.readouterr().out.split("[y/N]")[1].strip() == shown
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
 
 from aswarm import Agent, AsyncSwarm
-from aswarm.cli import demo_agents
-from aswarm.testing import check_history
 from tests.examples.transcripts import EXAMPLES
 
 MODEL = [sys.executable, "-u", str(EXAMPLES / "model.py")]
@@ -47,21 +44,6 @@ async def test_a_program_with_functions_of_its_own(url: str) -> None:
         texts = [(await swarm.run(agent, said)).text for said in ("Lights to 7!", "Lights!", "Lock up", "Hello")]
     assert texts[:3] == ["7 Lights to 7!", "To call set_light I need a number: level.", "True []"]
     assert "set_light, lock" in texts[3]
-
-
-@pytest.mark.asyncio
-async def test_the_agents_of_the_demo(url: str) -> None:
-    """A sentence leads to a handoff and a call of the next agent, in a stream."""
-    history: list[Any] = [{"role": "user", "content": "My lamp of order 4711 is broken, I want my money back"}]
-    async with (
-        AsyncOpenAI(base_url=url, api_key="x") as client,
-        AsyncSwarm(client).stream(demo_agents.triage, history) as run,
-    ):
-        async for _ in run:
-            pass
-    assert run.response.agent is demo_agents.refunds
-    assert "order 4711" in run.response.text
-    check_history([*history, *run.response.messages])
 
 
 def test_a_chat() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -53,9 +53,6 @@ def test_a_file_keeps_the_shop(tmp_path: Path) -> None:
         assert money(connection) == 14649
 
 
-# --- the money --------------------------------------------------------------------------------------------------------
-
-
 def test_a_purchase_is_refunded_once(shop: sqlite3.Connection) -> None:
     """A second refund is refused, and moves no money."""
     assert database.refund(shop, ADA, SOCKS) == 1250
@@ -63,31 +60,6 @@ def test_a_purchase_is_refunded_once(shop: sqlite3.Connection) -> None:
         database.refund(shop, ADA, SOCKS)
     assert database.user(shop, ADA)["balance"] == 3250
     assert money(shop) == 14649
-
-
-@pytest.mark.parametrize(
-    ("refused", "reason"),
-    [
-        (lambda shop: database.refund(shop, ADA, HAT_OF_BO), "this customer has no purchase 3"),
-        (lambda shop: database.refund(shop, 99, SOCKS), "this customer has no purchase 1"),
-        (lambda shop: database.order(shop, ADA, 99), "there is no product 99"),
-        (lambda shop: database.order(shop, 99, 7), "there is no customer 99"),
-        (lambda shop: database.order(shop, BO, 7), "the balance of 500 cents is not enough for 1999 cents"),
-        (lambda shop: database.send_note(shop, BO, "phone", "Hello"), "the customer has left no phone"),
-    ],
-)
-def test_a_refused_movement_changes_nothing(
-    shop: sqlite3.Connection, refused: Callable[[sqlite3.Connection], object], reason: str
-) -> None:
-    """A refused movement changes neither money nor notes, and leaves no transaction open."""
-    before = list(shop.iterdump())
-    with pytest.raises(database.RefusedError, match=reason):
-        refused(shop)
-    assert not shop.in_transaction
-    assert list(shop.iterdump()) == before
-
-
-# --- many at once -----------------------------------------------------------------------------------------------------
 
 
 def test_one_of_many_threads_makes_the_refund(path: str) -> None:
@@ -105,6 +77,3 @@ def test_one_of_many_threads_makes_the_refund(path: str) -> None:
     assert sorted(answers) == ["8900 cents", *["purchase 2 is already refunded"] * 7]
     with database.connect(path) as connection:
         assert money(connection) == 14649
-
-
-# --- a connection that belongs to a thread ----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`examples/retail`: returns, recommendations, and calls that run together."""
+"""`examples/retail`: returns and recommendations."""
 
 from __future__ import annotations
 

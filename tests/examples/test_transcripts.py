@@ -44,10 +44,3 @@ def test_evals_below_the_threshold_keep_their_record(tmp_path: Path) -> None:
     [record] = json.loads(results.read_text(encoding="utf-8"))
     assert record["total_evals"] == 9
     assert record["results"][0]["actual_function"] == ["transfer_to_lost_baggage"]
-
-
-def test_the_cases_of_the_airline_have_the_format_of_swarm() -> None:
-    """A file of cases is a list of conversations, each with the name of a function or "None"."""
-    for path in (EXAMPLES / "airline" / "cases").glob("*.json"):
-        cases = json.loads(path.read_text(encoding="utf-8"))
-        assert all(set(case) == {"conversation", "function"} for case in cases)
