@@ -73,26 +73,6 @@ def results(response: Response) -> list[Any]:
 
 
 @pytest.mark.heavy
-async def test_one_task_opens_a_second_uses_and_a_third_closes(journal: Path) -> None:
-    """Sessions belong to no task, and are closed in any order."""
-    one, two = MCPServer(stdio(journal), prefix="one_"), MCPServer(make_server(Tools()), prefix="two_")
-    for step in (one.__aenter__, two.__aenter__):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(step)
-    found: list[Any] = []
-
-    async def use() -> None:
-        found.extend(await run(one, call("one_echo", text="a")) + await run(two, call("two_echo", text="b")))
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(use)
-    assert found == ["a", "b"]
-    for server in (one, two):  # first in, first out
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.__aexit__, None, None, None)
-
-
-@pytest.mark.heavy
 @pytest.mark.parametrize("seconds", [0, 0.01, 0.1])
 async def test_opening_can_be_cancelled(journal: Path, seconds: float) -> None:
     """At whichever step, there is no error and no process is left."""
@@ -256,17 +236,6 @@ async def test_a_server_over_http_may_be_restarted(make: Any) -> None:
             assert await run(shop, call("write", text="c")) == ["c"]
             assert [name for name, _ in tools.calls] == ["write"]
     finally:
-        await shop.__aexit__(None, None, None)
-
-
-@pytest.mark.parametrize("anyio_backend", listed(BACKENDS, ["asyncio"]))
-async def test_a_restart_that_no_call_has_noticed_is_no_failure() -> None:
-    """A server that does not know the session has not run the call, so it is made in a new session."""
-    with over_http(lambda: make_old_server(Tools())) as (url, port):
-        shop = MCPServer(url, timeout=60)
-        await shop.__aenter__()
-    with over_http(lambda: make_old_server(Tools()), port):
-        assert await run(shop, call("write", text="c")) == ["c"]
         await shop.__aexit__(None, None, None)
 
 
