@@ -184,17 +184,6 @@ def test_the_error_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> N
         assert "durable runs need" in result.stderr
 
 
-def test_an_item_that_fails() -> None:
-    """The outcome of a failed item has the error, and the exit code is 1."""
-    Path("in.jsonl").write_text('{"input": "Hi!"}\n')
-    with model(refused("400 Bad Request", "broken")) as server:
-        result = invoke("batch", "shop:boss", "in.jsonl", *STORE, server=server)
-    assert result.exit_code == 1
-    (line,) = lines(result.stdout)
-    assert line["status"] == "error"
-    assert "broken" in line["error"]["message"]
-
-
 @pytest.mark.heavy
 def test_an_item_that_failed_runs_again() -> None:
     """The same command runs a failed item again, and keeps the outcomes of the other items."""
@@ -206,17 +195,6 @@ def test_an_item_that_failed_runs_again() -> None:
     assert [line["status"] for line in lines(first.stdout)] == ["answer", "error"]
     for result in (second, third):
         assert {line["id"]: line["text"] for line in lines(result.stdout)} == {1: "Hello.", 2: "Goodbye."}
-
-
-@pytest.mark.heavy
-def test_a_batch_stops_after_an_error() -> None:
-    """With --on-error stop, no item starts after an error."""
-    Path("in.jsonl").write_text('{"input": "Hi!"}\n' * 3)
-    with model(refused("400 Bad Request", "broken"), "Hello.") as server:
-        result = invoke(
-            "batch", "shop:boss", "in.jsonl", *STORE, "--concurrency", "1", "--on-error", "stop", server=server
-        )
-    assert [line["status"] for line in lines(result.stdout)] == ["error"]
 
 
 @pytest.mark.heavy

@@ -79,12 +79,6 @@ def test_below_the_threshold() -> None:
     assert result.stderr == "Below the threshold: 50.0%, and 90.0% are required\n"
 
 
-def test_without_a_threshold_every_report_is_a_success() -> None:
-    """The default threshold is 0."""
-    with model("No idea", call("stop")) as server:
-        assert invoke("eval", "cases.json", "--concurrency", "1", server=server).exit_code == 0
-
-
 def test_a_function_that_no_agent_has(project: Path) -> None:
     """A note and the report have the nearest name of an unknown function, and the cases run."""
     write(project / "cases.json", {"agent": "agents:triage", "cases": [{**CASES[0], "function": "transfer_to_order"}]})
@@ -151,15 +145,6 @@ def test_an_error_of_the_system_that_is_not_of_the_results(monkeypatch: pytest.M
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.startswith("Error: FileNotFoundError: [Errno 2] No such file or directory")
-
-
-def test_agents_beside_the_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agents may be beside the file of cases."""
-    elsewhere = project / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    with model("Hello", "Hello") as server:
-        assert invoke("eval", "../cases.json", server=server).exit_code == 0
 
 
 @pytest.mark.parametrize(

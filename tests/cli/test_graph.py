@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ def route(name: str):
 
 router = Agent(name="Router ü", functions=[route])
 """
-has_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 
 
 @pytest.fixture(autouse=True)
@@ -65,20 +63,6 @@ def test_the_ending_of_the_file_decides_the_format(folder: Path, name: str, star
     result = invoke("graph", "agents:triage", "-o", name)
     assert (result.exit_code, result.stdout) == (0, "")
     assert (folder / name).read_text(encoding="utf-8").startswith(start)
-
-
-def test_the_format_counts_more_than_the_ending(folder: Path) -> None:
-    """With --format the file may have any ending."""
-    assert invoke("graph", "agents:triage", "-o", "agents.txt", "-f", "mermaid").exit_code == 0
-    assert (folder / "agents.txt").read_text(encoding="utf-8").startswith("flowchart")
-
-
-@has_dot
-def test_pictures(folder: Path) -> None:
-    """Graphviz draws SVG and PNG into a file or a pipe."""
-    assert invoke("graph", "agents:router", "-o", "agents.svg").exit_code == 0
-    assert "Router ü" in (folder / "agents.svg").read_text(encoding="utf-8")
-    assert invoke("graph", "agents:router", "-f", "png").stdout_bytes.startswith(b"\x89PNG")
 
 
 @pytest.mark.processes

@@ -1,4 +1,4 @@
-"""The command line as a process: broken pipes, Ctrl-C, encodings, and missing extras."""
+"""The command line as a process: broken pipes, Ctrl-C, encodings, and imports."""
 
 from __future__ import annotations
 

@@ -89,14 +89,6 @@ def test_verbose_prints_the_details_on_stderr() -> None:
     )
 
 
-def test_not_streamed() -> None:
-    """With --no-stream no request is streamed, and only the last answer is written."""
-    with model(*handoff()) as server:
-        result = invoke("run", "--no-stream", *QUESTION, "-c", "user=Ann", server=server)
-    assert (result.exit_code, result.stdout) == (0, "It is on its way.\n")
-    assert not any(request.get("stream") for request in server.requests)
-
-
 def test_the_question_can_come_from_stdin() -> None:
     """`-` reads the question from stdin, as UTF-8, without the last line break."""
     with model("Hi") as server:

@@ -12,7 +12,7 @@ import pytest
 
 from aswarm.testing import ScriptedAnswer, call
 from tests.support.cli.cli_runs import AGENTS, invoke, model, refused, stored, texts
-from tests.support.repl.chats import TypedLines, interrupt_when
+from tests.support.repl.chats import TypedLines
 
 CLERK = '''
 from aswarm import tool
@@ -150,25 +150,6 @@ def test_a_copy_replaces_another_conversation_after_a_question() -> None:
         assert texts(conversation_id="copy") == ["Hi", "Hi.", "More", "More."]
         invoke("chat", "agents:orders", *KEPT, server=server, stdin="/save copy\nyes\n")
     assert texts(conversation_id="copy") == ["Ho", "Ho."]
-
-
-def test_a_save_or_load_without_an_id() -> None:
-    """`/save` and `/load` need an id, and a conversation without messages is not copied."""
-    with model() as server:
-        result = invoke("chat", "agents:orders", *KEPT, server=server, stdin="/save\n/load\n/save copy\n/help\n")
-    assert "/save needs the id of a conversation." in result.stdout
-    assert "/load needs the id of a conversation." in result.stdout
-    assert "There are no messages to save." in result.stdout
-    assert "with --store, a copy under this id" in result.stdout
-
-
-def test_an_answer_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store keeps the received part of a stopped answer, with a mark."""
-    with model(ScriptedAnswer("Hello, " * 50, pause=0.05), "Next.") as server:
-        interrupt_when(lambda: server.requests)
-        result = invoke("chat", "agents:orders", *KEPT, server=server, stdin="Hi\n")
-    assert "Stopped." in result.stdout
-    assert texts()[-1].endswith("[stopped by the user]")
 
 
 def test_an_error_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:

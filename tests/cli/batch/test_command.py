@@ -231,17 +231,6 @@ def test_a_failed_item_has_its_partial_run() -> None:
     assert "1 answered, 1 failed" in result.stderr
 
 
-def test_an_item_that_cannot_run() -> None:
-    """An item whose conversation cannot run fails without messages, and the other items run."""
-    open_call = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]}
-    with model("Hi") as server:
-        result = batch(server, write({"messages": [open_call]}, {"input": "b"}), "-o", OUT)
-    assert result.exit_code == 1
-    failed, answered = outcomes()
-    assert (failed["error"]["type"], failed["messages"], failed["text"]) == ("ConfigurationError", [], "")
-    assert answered["status"] == "answer"
-
-
 def test_numbers_that_json_does_not_have() -> None:
     """Numbers such as NaN are read, and written as text, so that each outcome is strict JSON."""
     item = '{"input": "a", "metadata": {"s": [1e999, 1]}, "context_variables": {"x": NaN}}'
@@ -278,19 +267,6 @@ def test_on_error_stop() -> None:
         "\nStopped: an item failed, 19 lines not started. To continue, run the same command again with --resume."
         in (result.stderr)
     )
-
-
-def test_on_error_stop_with_a_pipe() -> None:
-    """With --on-error stop, a batch is not stopped if the last item of a pipe or a file fails."""
-    with model(*[refused("400 Bad Request", "no")] * 2) as server:
-        result = batch(server, "-", "--on-error", "stop", stdin='{"input": "a"}\n' * 20)
-        assert "\nStopped: an item failed. All items must run again." in result.stderr
-        result = invoke("batch", "agents:orders", "-", "--on-error", "stop", server=server, stdin='{"input": "a"}\n')
-    with model("A", refused("400 Bad Request", "no")) as server:
-        other = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "--on-error", "stop")
-    for each in (result, other):
-        assert each.exit_code == 1
-        assert "Stopped" not in each.stderr
 
 
 def test_no_answer() -> None:
@@ -363,19 +339,6 @@ def test_a_journal() -> None:
     assert len(server.requests) == 4
 
 
-def test_a_journal_of_another_batch() -> None:
-    """The journal of another batch is a usage error without a summary."""
-    with model("A") as server:
-        batch(server, write({"input": "a"}), "-o", OUT, "--journal", "run.sqlite")
-        result = batch(
-            server, "in.jsonl", "-o", "2.jsonl", "--journal", "run.sqlite", "-c", "user=another", "-m", "tiny"
-        )
-    assert result.exit_code == 2
-    assert "run.sqlite" in result.stderr
-    assert "items in" not in result.stderr
-    assert not Path("2.jsonl").exists()
-
-
 @pytest.mark.parametrize("transport", ["aiohttp", "direct"])
 def test_limits_are_passed_on(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """--rpm and --tpm are the limits of the swarm, and auto is the concurrency of the batch."""
@@ -433,14 +396,6 @@ def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch, capsys: 
     with pytest.raises(SystemExit, match="2"):
         main()
     assert "standard input is closed" in capsys.readouterr().err
-
-
-def test_devices_can_have_several_purposes() -> None:
-    """A device can be the input and the output."""
-    result = invoke("batch", "agents:orders", "/dev/null", "-o", "/dev/null", server=None)
-    assert result.exit_code == 2  # there is no key
-    with model() as server:
-        assert batch(server, "/dev/null", "-o", "/dev/null").exit_code == 0
 
 
 def test_an_output_that_is_full() -> None:

@@ -78,16 +78,6 @@ def test_a_line_without_its_line_break() -> None:
     assert Path(OUT).read_bytes() == line(1) + line(2)
 
 
-def test_a_link_stays_a_link() -> None:
-    """Lines are appended to the target of a link."""
-    Path("real.jsonl").write_bytes(line(1))
-    Path(OUT).symlink_to("real.jsonl")
-    with open_output(OUT, io.StringIO(), resume=True) as output:
-        add(output, line(2))
-    assert Path(OUT).is_symlink()
-    assert ids("real.jsonl") == [(1, "answer"), (2, "answer")]
-
-
 @pytest.mark.parametrize(
     "content",
     [

@@ -1,4 +1,4 @@
-"""`aswarm batch` as a process: Ctrl-C, SIGTERM, pipes, and kill -9."""
+"""`aswarm batch` as a process: Ctrl-C, SIGTERM, and kill -9."""
 
 from __future__ import annotations
 
