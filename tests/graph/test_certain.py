@@ -122,16 +122,13 @@ class Shop:
 
 
 class Slotted:
-    __slots__ = ("agent", "empty")
+    __slots__ = ("agent",)
 
     def __init__(self) -> None:
         self.agent = sales
 
     def method(self):
         return self.agent
-
-    def nothing(self):
-        return self.empty
 
 
 shop = Shop()

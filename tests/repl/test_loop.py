@@ -160,18 +160,6 @@ def test_a_broken_stream_is_a_line(chat):
     assert sent(model, 1) == [("user", "Hi")]
 
 
-def test_a_tool_that_raises_is_a_line(chat):
-    """The error of a function is a line, without its traceback."""
-
-    def look_up() -> str:
-        """Look up."""
-        raise ValueError("no such order")
-
-    out = chat(["Hi"], Agent(functions=[look_up]), ScriptedModel([call("look_up"), "Sorry."]))
-    assert "  look_up: Error: ValueError: no such order" in out.splitlines()
-    assert not chat.capsys.readouterr().err
-
-
 def test_debug_prints_requests_and_answers(chat):
     """`debug=True` prints as Swarm does."""
     out = chat(["Hi"], Agent(), ScriptedModel(["Hello!"]), debug=True)

@@ -185,11 +185,6 @@ def test_a_history_is_shown_as_it_was_printed(rich, tmp_path):
     ]
 
 
-def test_each_run_names_its_speaker(rich):
-    """Each run names its speaker, also if it is the speaker of the last run."""
-    assert rich(["a", "b"], TRIAGE, ScriptedModel(["one", "two"])).count("Triage") == 2
-
-
 def test_other_output_is_printed_above_the_answer(rich):
     """A `print` of a program does not break the answer on the screen."""
     model = Pieces(lambda: print("by the way"), {"content": "Hello"})
@@ -223,12 +218,6 @@ def test_other_output_is_printed_above_the_answer(rich):
 def test_a_text_is_shown_completely(rich, text, lines, stream):
     """HTML is text, line ends stay, links show their addresses, and there are no blank lines around an answer."""
     assert rich(["Hi"], TRIAGE, silent(text), stream=stream) == ["", "Triage", *lines]
-
-
-def test_a_table_is_shown_as_a_table(rich):
-    """The rows of a table are lines."""
-    rows = [line.split() for line in rich(["Hi"], TRIAGE, silent("| a | b |\n|---|---|\n| 1 | 2 |"))[2:]]
-    assert (rows[0], rows[-1]) == (["a", "b"], ["1", "2"])
 
 
 LINES = [
