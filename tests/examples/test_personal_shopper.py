@@ -13,9 +13,8 @@ from tests.examples.loading import load
 from tests.examples.transcripts import run_offline
 
 database = load("personal_shopper", "database")
-agents = load("personal_shopper", "agents")
-ADA, BO = 1, 2
-SOCKS, SHOES, HAT_OF_BO = 1, 2, 3
+ADA = 1
+SOCKS, SHOES = 1, 2
 
 
 @pytest.fixture

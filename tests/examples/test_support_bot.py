@@ -1,11 +1,9 @@
-"""`examples/support_bot`: its search and its outbox."""
+"""`examples/support_bot`: its outbox."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
-import subprocess
 import sys
 from email import message_from_bytes, policy
 from pathlib import Path
@@ -13,26 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.examples.transcripts import EXAMPLES, environment, run_offline
+from tests.examples.transcripts import EXAMPLES, run_offline
 
 FOLDER = EXAMPLES / "support_bot"
-OFFLINE = """
-import asyncio, sys
-
-def refuse(event, arguments):
-    if event.startswith(("socket.connect", "socket.getaddrinfo", "socket.sendto")):
-        raise RuntimeError(f"the search uses the network: {event} {arguments}")
-
-sys.addaudithook(refuse)
-
-from help_centre import HelpCentre
-
-async def main():
-    async with HelpCentre() as articles:
-        print([article.name for article in await articles.search("I forgot my password")])
-
-asyncio.run(main())
-"""
 
 
 def load(name: str) -> Any:
@@ -53,14 +34,6 @@ def test_tickets_and_letters_are_kept_in_the_outbox(tmp_path: Path) -> None:
     assert "anticlockwise" in letter.get_content()
     assert (tmp_path / "ticket-1.json").read_text(encoding="utf-8") == "older"
     assert json.loads((tmp_path / "ticket-2.json").read_text(encoding="utf-8"))["customer"] == "noor@example.org"
-
-
-def test_the_search_needs_no_network() -> None:
-    """A process that may neither connect nor look up a name finds the article."""
-    env = environment()
-    env["PYTHONPATH"] += f"{os.pathsep}{FOLDER}"
-    done = subprocess.run([sys.executable, "-c", OFFLINE], env=env, capture_output=True, text=True, timeout=60)
-    assert "'account-and-password'" in done.stdout, done.stderr
 
 
 def test_a_subject_cannot_smuggle_in_a_header(tmp_path: Path) -> None:

@@ -132,7 +132,6 @@ class Slotted:
 
 
 shop = Shop()
-shop_tool = tool(name="shop")(shop)
 
 SEEN: list[tuple[Any, list[tuple[str, str]]]] = [
     (sales, [("transfer_to_sales", "Sales")]),

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, tool
+from aswarm import Agent
 from aswarm.conversations import Change, SQLiteStore
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.cli.cli_runs import stored, texts
@@ -93,23 +93,6 @@ def test_calls_in_a_file_are_not_run_by_another_message(chat, tmp_path):
     assert not ran
     chat([f"/load {path}", "/resume"], agent, ScriptedModel(["Found."]))
     assert ran == [1]
-
-
-def test_resume_approves_no_call_of_a_file(chat, tmp_path):
-    """`/resume` asks about a call that needs an approval, and runs nothing before the answer."""
-    path = tmp_path / "chat.sqlite"
-    write(path, [USER, ASKING])
-    ran: list[int] = []
-
-    @tool(approve=True)
-    def look_up() -> str:
-        """Look up."""
-        ran.append(1)
-        return "found"
-
-    agent = Agent(name="Bot", functions=[look_up])
-    chat([f"/load {path}", "/resume", "n"], agent, ScriptedModel(["Well."]))
-    assert not ran
 
 
 def test_an_unknown_agent_is_named(chat, tmp_path):
@@ -197,13 +180,6 @@ def test_a_file_that_cannot_be_written_is_a_line(chat, tmp_path, monkeypatch, na
     monkeypatch.chdir(tmp_path)
     out = chat(["Hi", f"/save {name}", "/usage"], BOT, ScriptedModel(["Hello!"])).splitlines()
     assert sum(line.startswith("ConfigurationError: ") for line in out) == 1
-
-
-def test_a_file_is_private(chat, tmp_path):
-    """Only the owner can read a saved conversation."""
-    path = tmp_path / "chat.sqlite"
-    chat(["Hi", f"/save {path}"], BOT, ScriptedModel(["Hello!"]))
-    assert path.stat().st_mode & 0o077 == 0
 
 
 def test_values_that_json_would_change_are_left_out(chat, tmp_path):

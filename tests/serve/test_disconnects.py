@@ -186,24 +186,6 @@ async def test_a_client_that_disconnects_before_the_head_was_a_reader(workshop: 
 # --- routes of one's own ----------------------------------------------------------------------------------------------
 
 
-async def test_a_route_of_ones_own_responds_with_a_run() -> None:
-    """`respond` sends the stream or the rest after `Last-Event-ID`, 204 after the last entry, and 400 for a wrong number."""
-    made = service(["Hello."])
-
-    async def say(request: Request) -> Any:
-        return respond(await made.get_run(request.query_params["run"], user="ann"), NativeWire(), request)
-
-    app = Starlette(routes=[Route("/say", say)], lifespan=made.lifespan)
-    async with listening(app) as url, client(url, None) as browser:
-        run = await made.start("Hi!", conversation="c", user="ann")
-        last = (await run.last_entry()).seq
-        place = f"/say?run={run.id}"
-        assert '"RunFinished"' in (await browser.get(place)).text
-        assert (await browser.get(place, headers={"last-event-id": "2"})).text.startswith(("id: 3", "id: 4", "id: 5"))
-        assert (await browser.get(place, headers={"last-event-id": str(last)})).status_code == 204
-        assert (await browser.get(place, headers={"last-event-id": "x"})).status_code == 400
-
-
 async def test_frames_are_bytes_for_any_framework(workshop: Workshop) -> None:
     """`frames` yields the frames of the whole run, with comments in silence."""
     made = service([call("slow"), "Done."], workshop)

@@ -282,42 +282,6 @@ async def test_the_same_message_after_a_failure_is_a_second_attempt() -> None:
 # --- answers and exceptions -------------------------------------------------------------------------------------------
 
 
-def vercel_answer(parts: list[dict[str, Any]], output: Any) -> dict[str, Any]:
-    """Return the request of a client after `addToolOutput`: its message with the output, and its data parts."""
-    asked = [part for part in parts if part["type"] == "data-aswarm-waiting"]
-    call_id = asked[0]["data"]["toolCallId"]
-    state = {"type": "dynamic-tool", "toolCallId": call_id, "state": "output-available", "output": output}
-    message = {"id": "m", "role": "assistant", "parts": [*asked, state]}
-    return {"id": "t", "messages": [message], "trigger": "submit-message"}
-
-
-@pytest.mark.parametrize("wire", ["native", "agui", "vercel"])
-async def test_an_answer_that_is_sent_twice_answers_one_question(wire: str, workshop: Workshop) -> None:
-    """After a retry, a second click or an old tab, the next question of the same call stays open."""
-    async with served([call("book", call_id="b"), "Done."], workshop, wires=WIRES) as it:
-        if wire == "native":
-            run = await it.say("Book.", "t")
-            await it.ended(run)
-            body = {"answers": [{"call": "b", "run": run, "content": "Monday"}]}
-            place = "/conversations/t/runs"
-        elif wire == "agui":
-            (interrupt,) = (await agui(it, said("Book.")))[-1]["outcome"]["interrupts"]
-            resumed = {"interruptId": interrupt["id"], "status": "resolved", "payload": "Monday"}
-            body, place = resuming("r2", resumed), "/agui/Boss"
-        else:
-            body, place = vercel_answer(await vercel(it, chatted("Book.", "t")), "Monday"), "/chat/Boss"
-        for number in range(3):
-            if wire == "agui":
-                body["runId"] = f"r{number + 2}"
-            headers = {"idempotency-key": str(number)} if wire == "native" else {}
-            answer = await it.ann.post(place, json=body, headers=headers)
-            assert answer.status_code in ({200, 202} if number == 0 else {200, 409}), answer.text
-            for each in await it.service.runs.list(user="ann"):
-                await it.ended(each.id)
-            (open_call,) = (await it.stored("t")).waiting
-            assert (open_call.reason, open_call.data, workshop.booked) == ("Which hour?", {"day": "Monday"}, [])
-
-
 @pytest.mark.parametrize("inside", [False, True], ids=["function", "agent tool"])
 async def test_the_text_of_an_exception_reaches_no_reader(inside: bool) -> None:
     """No wire sends the text, live or later. The text of a ToolError is sent, because it is written for the model."""

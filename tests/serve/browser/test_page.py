@@ -528,24 +528,6 @@ def test_a_fork_reuses_the_answers_of_tools(tabs: Tabs, service: httpx.Client) -
     assert len(service.get(f"/conversations/{before}").json()["messages"]) == 8
 
 
-def test_a_message_is_edited_and_sent_again(tabs: Tabs, service: httpx.Client) -> None:
-    """The new text starts a fork with the earlier messages, and the first conversation stays."""
-    page = answered(tabs, "hello")
-    say(page, "hello again")
-    wait_for_end(page, 2)
-    before = conversation(page)
-    message = page.get_by_role("group", name="You").last
-    message.hover()
-    message.get_by_role("button", name="Edit and resend").click()
-    page.get_by_label("Your message").fill("my orders")
-    page.get_by_role("button", name="Fork and send").click()
-    page.wait_for_function("before => !location.hash.endsWith(before)", arg=before)
-    wait_for_end(page)
-    assert user_contents(service, page) == ["hello", "my orders"]
-    assert page.locator(".group .call").count() == 3
-    assert len(service.get(f"/conversations/{before}").json()["messages"]) == 4
-
-
 # --- panels and exports ---
 
 
