@@ -136,6 +136,22 @@ def test_the_demo_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "it ends here" in first[2] and "it ends here" in again[1]  # the lamp is refunded once in a process
 
 
+def test_the_shop_of_the_demo() -> None:
+    """The shop answers any call of a real model, and refunds a known order once."""
+    assert demo_agents.transfer_to_triage() is demo_agents.triage
+
+    async def asked() -> list[str]:
+        refunds = [await demo_agents.refund_order(815, "x"), await demo_agents.refund_order(815, "x")]
+        return [*refunds, await demo_agents.look_up_order(815), await demo_agents.look_up_order(1)]
+
+    assert asyncio.run(asked()) == [
+        "Refunded 5.00 EUR for order 815.",
+        "Order 815 cannot be refunded.",
+        "Order 815: a lamp for 5.00 EUR, delivered, refunded.",
+        "There is no order 1.",
+    ]
+
+
 def test_the_commands_that_the_demo_names(folder: Path) -> None:
     """The commands work without changes, with the model that agents have by default."""
     printed = invoke("demo").stdout
@@ -213,6 +229,13 @@ def test_stdout_that_cannot_be_written(
     monkeypatch.setattr(sys, "stdout", Full(error))
     assert run_main(monkeypatch, "demo") == code
     assert capsys.readouterr().err.endswith(text)
+
+
+def test_a_png_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A PNG is not written to a terminal."""
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert run_main(monkeypatch, "graph", "agents:triage", "-f", "png") == 2
+    assert "a terminal cannot show a PNG" in capsys.readouterr().err
 
 
 # --- the entry point ---

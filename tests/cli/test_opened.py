@@ -132,6 +132,7 @@ FAULTY: dict[str, tuple[object, str]] = {
         "line 3: the entry 2 cannot follow",
     ),
     "messages of another type": ([{**FIRST, "messages": "Hi"}], "line 1: 'messages' has the value 'Hi'"),
+    "a message that is none": ([{**FIRST, "messages": [{"role": "nobody"}]}], "line 1: the entry RunStarted is not"),
     "context of another type": ([{**FIRST, "context_variables": 1}], "line 1: the entry RunStarted is not valid"),
     "a call without index": ([FIRST, {**AT[1], "type": "ToolCallStarted"}], "line 2: the entry has no 'index'"),
     "a call without content": ([FIRST, {**AT[1], **CALL, "type": "ToolCallFinished"}], "line 2: .* no 'content'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from pathlib import Path
@@ -88,6 +89,17 @@ def test_other_tasks_run_meanwhile(rich, backend):
     rich.monkeypatch.setattr("sys.stdin", rich.stdin)
     rich.monkeypatch.setattr("sys.stdout", rich.stdout)
     anyio.run(main, backend=backend)
+    assert sent(model, 0) == [("user", "Hi")]
+
+
+def test_a_prompt_inside_a_running_loop(rich):
+    """The blocking loop may be called in an event loop."""
+
+    async def main() -> None:
+        rich(["Hi"], TRIAGE, model)
+
+    model = ScriptedModel(["Hello!"])
+    asyncio.run(main())
     assert sent(model, 0) == [("user", "Hi")]
 
 

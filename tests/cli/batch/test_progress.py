@@ -97,6 +97,18 @@ def test_plain_lines() -> None:
     assert re.fullmatch(a_moment_later, stream.getvalue())
 
 
+def test_a_bar_in_a_terminal() -> None:
+    """A terminal with rich has a bar, and problems are printed above it."""
+    stream, now = Terminal(), Counts(4)
+    with reporting(now, stream) as reporter:
+        now.statuses["answer"] += 4
+        reporter.update()
+        reporter.print("line 3: [bold]no")
+    assert "4/4" in stream.getvalue()
+    assert "━" in stream.getvalue()
+    assert "line 3: [bold]no" in stream.getvalue()
+
+
 def test_a_terminal_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without rich, and beside outcomes on the same terminal, plain lines are printed."""
 
