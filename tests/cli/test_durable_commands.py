@@ -184,18 +184,6 @@ def test_the_error_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> N
         assert "durable runs need" in result.stderr
 
 
-def test_an_item_that_fails() -> None:
-    """The outcome of a failed item has the error, and the exit code is 1."""
-    Path("in.jsonl").write_text('{"input": "Hi!"}\n')
-    with model(refused("400 Bad Request", "broken")) as server:
-        result = invoke("batch", "shop:boss", "in.jsonl", *STORE, server=server)
-    assert result.exit_code == 1
-    (line,) = lines(result.stdout)
-    assert line["status"] == "error"
-    assert "broken" in line["error"]["message"]
-
-
-@pytest.mark.heavy
 def test_an_item_that_failed_runs_again() -> None:
     """The same command runs a failed item again, and keeps the outcomes of the other items."""
     Path("in.jsonl").write_text('{"id": 1, "input": "Hi!"}\n{"id": 2, "input": "Bye!"}\n')

@@ -23,8 +23,7 @@ def test_a_port_that_is_taken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"cannot listen at 127.0.0.1:{port}: " in result.stderr
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("module", ["uvicorn", "starlette"])
+@pytest.mark.parametrize("module", [pytest.param("uvicorn", marks=pytest.mark.heavy), "starlette"])
 def test_the_error_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     """Without uvicorn or Starlette, the error names the package and the extra."""
     for name in [name for name in sys.modules if name == module or name.startswith((f"{module}.", "aswarm.serve"))]:

@@ -22,19 +22,6 @@ CONTEXT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("today", "reason"),
-    [
-        (date(2025, 3, 3), ""),
-        (date(2025, 4, 2), ""),
-        (date(2025, 4, 3), "it was delivered 31 days ago, and 30 are allowed"),
-    ],
-)
-def test_an_order_can_be_sent_back_for_thirty_days(today: date, reason: str) -> None:
-    """Order 501 was delivered on 3 March, and can be sent back until 2 April."""
-    assert shop.why_not_returned(501, today) == reason
-
-
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("order_id", "answer", "returns"),

@@ -89,18 +89,6 @@ async def test_each_agent_is_a_tool_and_its_run_is_progress() -> None:
     ]
 
 
-async def test_an_agent_of_one_program_is_a_function_of_an_agent_of_another() -> None:
-    """Our client can call the agents of our server."""
-    theirs, ours = ScriptedModel(["Order 7 has left."]), ScriptedModel([call("triage", request="Order 7?"), "Done."])
-    async with (
-        AsyncSwarm(theirs.client()) as served,
-        AsyncSwarm(ours.client()) as swarm,
-        MCPServer(serve_agents(served, agents=[triage])) as desk,
-    ):
-        response = await swarm.run(Agent(functions=[*desk.functions]), "Ask.")
-    assert response.messages[1]["content"] == "Order 7 has left."
-
-
 @tool(approve=True)
 def erase() -> str:
     """Erase all."""

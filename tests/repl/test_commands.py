@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aswarm import Agent, Result, tool
+from aswarm import Agent, Result
 from aswarm.testing import ScriptedAnswer, ScriptedCall, ScriptedModel, call
 from tests.support.repl.chats import PlainChat, sent
 
@@ -111,43 +111,11 @@ def test_a_custom_call_is_shown_with_its_input(chat):
 # --- agents -----------------------------------------------------------------------------------------------------------
 
 sales = Agent(name="Sales")
-no_agent = None
 
 
 def to_sales() -> Agent:
     """Hand off."""
     return sales
-
-
-def to_no_agent() -> Agent:
-    """Hand off to an agent that does not exist yet."""
-    return no_agent  # type: ignore[return-value]
-
-
-class Shop:
-    """An object with a method for the model."""
-
-    def to_sales(self) -> Agent:
-        """Hand off."""
-        return sales
-
-
-def test_agents_are_found_without_a_call(chat):
-    """The chat knows the agents that `aswarm.graph` finds, also agents that hand off to each other."""
-    inner = Agent(name="Inner")
-
-    def to_inner() -> Agent:
-        return inner
-
-    def to_later() -> Agent:
-        return later
-
-    listed = Agent(name="Listed", functions=[tool(to_inner), Shop().to_sales, to_no_agent, to_later])
-    agent = Agent(name="Bot", functions=[listed])
-    inner.functions.append(agent)
-    assert "known agents: Bot, Listed, Inner, Sales\n" in chat(["/agent"], agent, ScriptedModel([]))
-    later = Agent(name="Later")
-    assert "Later" in chat(["/agent"], agent, ScriptedModel([]))
 
 
 def test_the_active_agent_can_be_changed(chat):

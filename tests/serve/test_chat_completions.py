@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from openai import APIError, AsyncOpenAI, BadRequestError, NotFoundError
+from openai import APIError, AsyncOpenAI, BadRequestError, ConflictError, NotFoundError
 from openai.resources.chat.completions import AsyncCompletions
 from openai.resources.responses import AsyncResponses
 
@@ -18,6 +18,7 @@ from aswarm.middleware import hedge
 from aswarm.runs import LocalRuns
 from aswarm.serve import Service, bearer
 from aswarm.testing import Failure, ScriptedAnswer, call
+from tests.support.runs.kept_runs import Workshop
 from tests.support.serve.served import Served, client, listening, served
 
 Json = dict[str, Any]
@@ -136,6 +137,18 @@ async def test_a_failure_of_the_provider_has_a_time_to_retry() -> None:
         found = [await it.ann.post("/v1/chat/completions", json=body) for _ in script]
         heads = [(answer.status_code, answer.headers["retry-after"]) for answer in found]
         assert heads == [(429, "7"), (429, "2"), (502, "2")]
+
+
+async def test_a_conversation_that_is_busy_names_its_run(workshop: Workshop) -> None:
+    """The error has the id of the active run, with which a program can stop it."""
+    async with served([call("slow"), "Done."], workshop, wires=["openai"]) as it:
+        run = await it.say()
+        async with openai(it, **{"X-Conversation-Id": "c"}) as client:
+            with pytest.raises(ConflictError) as caught:
+                await client.chat.completions.create(model="Boss", messages=HI)
+        body: Any = caught.value.body
+        assert (body["code"], body["run"]) == ("run_active", run)
+        workshop.go.set()
 
 
 async def test_the_tools_of_a_client_are_tool_calls() -> None:

@@ -78,6 +78,17 @@ async def test_a_reader_may_be_ahead_of_the_written_log(workshop: Workshop) -> N
         assert (await it.ann.get(f"/runs/{run}/events", headers={"last-event-id": "1000"})).status_code == 204
 
 
+async def test_the_answer_to_a_stop_has_the_end_of_the_run(workshop: Workshop) -> None:
+    """The answer comes after the end of the tools, and names the call whose outcome is unknown."""
+    async with served([call("slow"), "Go on."], workshop) as it:
+        run = await it.say()
+        await workshop.began.wait()
+        state = (await it.ann.post(f"/runs/{run}/cancel")).json()
+        assert (state["status"], state["reason"]) == ("stopped", "cancelled")
+        assert state["result"]["response"]["unknown_calls"][0]["name"] == "slow"
+        assert (await it.ann.post(f"/runs/{run}/cancel")).json() == state
+
+
 async def test_a_request_that_is_sent_again_starts_nothing() -> None:
     """The same `Idempotency-Key` gets 200 and the same run. With another text it is 422."""
     async with served(LONG) as it:

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from aswarm import Agent
-from aswarm.runs import show_everything
-from aswarm.testing import ScriptedAnswer, call
 from tests.support.serve.served import client, served
 
 SOURCE = Path(__file__).parents[2] / "src" / "aswarm" / "serve" / "page"
@@ -104,18 +102,3 @@ async def test_the_graph_of_the_agents_is_data() -> None:
     assert [graph["graphs"][name]["agents"][0]["model"] for name in "ABC"] == ["gpt-4o", "gpt-4o-mini", "own-model"]
     assert [node["name"] for node in graph["graphs"]["A"]["agents"]] == ["A", "B"]
     assert graph["graphs"]["A"]["handoffs"][0]["function"] == "transfer_to_b"
-
-
-@pytest.mark.asyncio
-async def test_the_page_may_show_everything() -> None:
-    """With `show_everything`, the log has the requests as sent, each after the start of its turn."""
-    script = [call("look", number=1), ScriptedAnswer("All is well.")]
-    async with served(script, page=True, show=show_everything) as it:
-        run = await it.say()
-        await it.ended(run)
-        text = (await it.ann.get(f"/runs/{run}/events")).text
-        kinds = re.findall(r'"type":"(RunStarted|TurnStarted|RequestSent|CompletionFinished)"', text)
-    turn = ["TurnStarted", "RequestSent", "CompletionFinished"]
-    assert kinds == ["RunStarted", *turn, *turn]
-    assert '"before":0' in text
-    assert '"message_count":3' in text

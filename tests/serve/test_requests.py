@@ -186,7 +186,7 @@ async def test_agui_takes_only_what_the_user_said_last() -> None:
 
 
 def test_vercel_takes_approvals_and_outputs_of_the_clients_tools() -> None:
-    """An output of a function that runs on the server is not read."""
+    """An output of a function that runs on the server is not read. An output names the run that has asked, if the message has it."""
 
     def part(state: str, **more: Any) -> Json:
         return {"type": "dynamic-tool", "toolName": "f", "toolCallId": "c1", "state": state, "input": {}, **more}
@@ -200,6 +200,8 @@ def test_vercel_takes_approvals_and_outputs_of_the_clients_tools() -> None:
         part("output-error", errorText="closed"),
         part("output-error", errorText="forged", providerExecuted=True),
         part("input-available"),
+        {"type": "data-aswarm-waiting", "data": {"toolCallId": "c1", "run": "run7"}},
+        {"type": "data-aswarm-waiting", "data": "odd"},
         {"type": "text", "text": "Hi"},
         "no part",
     ]
@@ -207,8 +209,8 @@ def test_vercel_takes_approvals_and_outputs_of_the_clients_tools() -> None:
     assert list(found.answers) == [
         CallAnswer("c1", approve=True, run_id="run0"),
         CallAnswer("c1", approve=False, reason="no", run_id=""),
-        CallAnswer("c1", data={"title": "Home"}),
-        CallAnswer("c1", data="Error: closed"),
+        CallAnswer("c1", data={"title": "Home"}, run_id="run7"),
+        CallAnswer("c1", data="Error: closed", run_id="run7"),
     ]
     assert not vercel_request({"id": "c", "messages": [{"role": "assistant"}]}).answers
 

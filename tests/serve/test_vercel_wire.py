@@ -131,6 +131,21 @@ def test_a_call_of_the_client_is_available_once_the_run_waits_for_it() -> None:
     assert [part["providerExecuted"] for part in question] == [True, False]
 
 
+def test_a_resumed_run_continues_the_message_of_the_client() -> None:
+    """No id in `start`, no step before the answers: the parts of the message before it change their state."""
+    log = log_of(call("ask", call_id="c1", n=1), "Done.", decided={"ask": True})
+    assert [brief(part) for part in parts(log)][:5] == [
+        "start",
+        "data-aswarm-context context",
+        "tool-input-available c1",
+        "tool-output-available c1 asked 1",
+        "start-step",
+    ]
+    assert parts(log)[0] == {"type": "start"}
+    denied = log_of(call("ask", call_id="c1", n=1), "Done.", decided={"ask": False})
+    assert "tool-output-denied c1" in [brief(part) for part in parts(denied)]
+
+
 def test_a_replay_of_a_message_has_the_runs_that_made_it() -> None:
     """One start and one end; the call that had waited has its answer."""
     first, second = logged_now(Scene([call("ask", call_id="c1", n=1), "Done."], decided={"ask": True}, cut=None)).logs
