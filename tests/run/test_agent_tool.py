@@ -105,23 +105,6 @@ async def test_a_context_variable_is_deleted_before_a_wait() -> None:
     assert (again.text, again.context_variables) == ("Done.", {"kept": 2})
 
 
-async def test_calls_fan_out() -> None:
-    both = anyio.Event()
-    started: list[str] = []
-
-    async def look() -> str:
-        started.append("look")
-        if len(started) == 2:
-            both.set()
-        with anyio.fail_after(60):
-            await both.wait()
-        return "seen"
-
-    model = model_of(outer=[[ask("a", "1"), ask("b", "2")], "Done."], inner=[[call("look")], [call("look")], "A", "B"])
-    response = await AsyncSwarm(model.client()).run(editor(researcher(look)), "Go")
-    assert sorted(contents(response)) == ["A", "B"]
-
-
 async def test_its_events_are_progress() -> None:
     """The typed events of the inner run are nested progress, in order, with the deltas; its end is the result."""
     innermost = agent_tool(Agent(name="Deep", instructions="deep"))

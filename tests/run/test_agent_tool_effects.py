@@ -189,26 +189,6 @@ async def test_an_effect_of_another_program(result: Any) -> None:
     assert [each.id for each in response.unknown_calls] == ["p"]
 
 
-async def test_an_effect_of_an_earlier_run_counts() -> None:
-    """An effect before the first wait of an inner run counts after its second wait."""
-    shop = Shop()
-    history = await waiting_history(shop)
-    again = await shop.run(history, {"p": Answer({"r": False})}, payer=[[call("refund", call_id="s")]])
-    assert again.stop == "waiting"
-    response = await shop.run([*history, *json.loads(json.dumps(again.messages))], {"p": False}, outer=["Done."])
-    assert [each.id for each in response.unknown_calls] == ["p"]
-
-
-async def test_agents_inside_agents() -> None:
-    shop = Shop()
-    outermost = Agent(name="Top", instructions="top", functions=[agent_tool(shop.agent), leave])
-    scripts: dict[str, list[Any]] = {"payer": [[call("charge")], [call("refund")]], "outer": [[OUTER]]}
-    top = [call("leave", call_id="l"), call("editor", call_id="e", request="Edit")]
-    model = model_of(top=[top], clerk=["Bye."], **scripts)
-    response = await AsyncSwarm(model.client()).run(outermost, "Go")
-    assert [each.id for each in response.unknown_calls] == ["e"]
-
-
 async def test_a_new_message_after_a_wait() -> None:
     """A program drops the question and sends a new message: the model reads that the outcome is unknown."""
     shop = Shop()
@@ -219,14 +199,6 @@ async def test_a_new_message_after_a_wait() -> None:
 
 
 STOPPED = "stopped after functions had run inside, so its outcome is unknown"
-
-
-async def test_a_budget_refuses_a_call_that_goes_on() -> None:
-    shop = Shop()
-    history = await waiting_history(shop)
-    response = await shop.run(history, {"p": True}, Budget(tool_calls=0), outer=["Done."])
-    assert answers(response)[0].startswith(f"{STOPPED}: ")
-    assert ([each.id for each in response.unknown_calls], shop.effects) == (["p"], ["charge"])
 
 
 @pytest.mark.parametrize("verdict", [Block("late"), Say("late")], ids=["Block", "Say"])

@@ -82,16 +82,6 @@ async def test_each_level_adds_the_same_size() -> None:
     check_history(nest.history)
 
 
-async def test_decisions_reach_the_innermost_call() -> None:
-    """An answer inside an answer, for each level, denies the innermost call."""
-    nest = Nest(12)
-    await nest.run()
-    decision: Any = {"r0": False}
-    for _ in range(12):
-        decision = {"b": Answer(decision)}
-    assert ((await nest.run(resume=decision)).text, nest.ran) == ("Done.", [])
-
-
 async def test_a_user_sees_the_calls_at_each_level() -> None:
     """The response, the event and the stored history show the same agents and open calls, and nothing else of the inner runs."""
     nest = Nest(3)
@@ -214,9 +204,10 @@ class Waiting:
         (Answer({"a": True, "b": False}), [1]),
         (Answer({"a": True, "b": {"deny": "late"}}), [1]),
         ({"answer": {"a": True, "b": False}}, [1]),
+        (Answer({"a": Approve({"order": 3}), "b": Deny()}), [3]),
         (False, []),
     ],
-    ids=["True", "Answer", "nested form", "JSON", "False"],
+    ids=["True", "Answer", "nested form", "JSON", "changed", "False"],
 )
 async def test_it_waits_and_the_outer_call_waits(decision: Any, ran: list[int]) -> None:
     """The decisions are passed down in another process, and earlier changes of the inner context are still there."""
@@ -227,7 +218,7 @@ async def test_it_waits_and_the_outer_call_waits(decision: Any, ran: list[int]) 
     assert (sorted(shop.ran), response.text) == (ran, "Done.")
     if ran:
         assert contents(response) == ["Refunded."]
-        assert "refunded 1 by Ann" in str(model.requests[0].messages)
+        assert f"refunded {ran[0]} by Ann" in str(model.requests[0].messages)
     check_history([*history, *response.messages])
 
 
@@ -297,24 +288,6 @@ async def test_a_wrong_decision_inside_is_found_before_calls_beside_it_run(level
     assert ran == []
 
 
-async def test_changed_arguments_stay_after_a_wait_of_the_inner_run() -> None:
-    """Arguments that the user changed before the inner run stay in the tool message after its wait."""
-    shop = Waiting()
-    shop.agent.functions = [tool(approve=True)(each) for each in shop.agent.functions]
-    history: list[Any] = [{"role": "user", "content": "Go"}]
-    model = model_of(
-        outer=[[ask()], "Done."],
-        inner=[[call("transfer_to_payer")]],
-        payer=[[call("sign"), call("refund", call_id="a", order=1), call("refund", call_id="b", order=2)], "Refunded."],
-    )
-    steps: list[Any] = [False, Approve({"request": "Listen"}), Answer({"a": Approve({"order": 3}), "b": Deny()}), True]
-    for decision in steps:
-        response = await AsyncSwarm(model.client()).run(shop.agent, history, resume=decision and {"outer_1": decision})
-        history = json.loads(json.dumps([*history, *response.messages]))
-    assert contents(response) == ['(run with arguments changed by the user: {"request": "Listen"})\nRefunded.']
-    assert (shop.ran, "Listen" in str(model.requests[1].messages)) == ([3], True)
-
-
 async def test_context_that_is_not_json_ends_the_run_that_waits() -> None:
     """The inner run could not continue in another process, so the error names the variable, and shows no value."""
 
@@ -346,20 +319,3 @@ async def test_the_conversation_is_not_stored_twice() -> None:
     response = await swarm.run(agent, [question, *first.messages], resume={"outer_1": True})
     assert response.text == "Done."
     assert [each["content"] for each in model.requests[2].messages][:3] == ["inner", "a long conversation", "Look"]
-
-
-async def test_a_variable_that_the_inner_run_removed_stays_removed() -> None:
-    def forget(context_variables: MutableMapping[str, Any]) -> str:
-        del context_variables["secret"]
-        return "forgotten"
-
-    @tool(approve=True)
-    async def look(context_variables: Mapping[str, Any]) -> str:
-        return str(sorted(context_variables))
-
-    agent = editor(researcher(forget, look))
-    model = model_of(outer=[[ask()], "Done."], inner=[[call("forget"), call("look")], "Looked."])
-    swarm, context = AsyncSwarm(model.client()), {"secret": 1, "clerk": "Ann"}
-    first = await swarm.run(agent, "Go", context)
-    await swarm.run(agent, [{"role": "user", "content": "Go"}, *first.messages], context, resume={"outer_1": True})
-    assert "['clerk']" in str(model.requests[2].messages)

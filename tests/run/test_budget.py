@@ -12,7 +12,6 @@ from aswarm import (
     Budget,
     BudgetError,
     ConfigurationError,
-    Hold,
     Response,
     ToolCallFinished,
     ToolCallStarted,
@@ -51,13 +50,6 @@ async def test_the_first_calls_run_and_the_others_are_refused(limit: int, turns:
     assert (response.stop, response.spent, len(shop.model.requests)) == ("budget", "tool_calls", len(turns))
 
 
-async def test_a_limit_that_is_just_reached_lets_the_model_answer() -> None:
-    """A run whose last admitted call is its last call continues to its answer."""
-    shop = Shop(looks(0, 1, 2), "Done.")
-    response = await shop.run(Budget(tool_calls=3))
-    assert (response.stop, response.spent, response.text) == ("answer", None, "Done.")
-
-
 async def test_refused_calls_are_events_too() -> None:
     """A refused call has a ToolCallFinished, and no ToolCallStarted."""
     shop = Shop(looks(0, 1))
@@ -84,17 +76,6 @@ async def test_a_resumed_call_counts_and_a_denied_one_does_not() -> None:
     assert contents(response)[2] == refused("1 tool call")
 
 
-async def test_a_call_that_is_not_decided_yet_is_not_counted() -> None:
-    """A call without a decision takes no place of the limit, so the next call may run."""
-    shop = Shop(looks(0, 1))
-    history = [USER, *(await shop.run(execute_tools=False)).messages]
-    first, second = (each["id"] for each in history[-1]["tool_calls"])
-    shop.agent.functions = [tool(concurrent=True)(shop.agent.functions[0])]
-    response = await shop.run(Budget(tool_calls=1), history, resume={second: True})
-    assert (response.stop, [each.id for each in response.waiting]) == ("waiting", [first])
-    assert refused("1 tool call") not in contents(response)
-
-
 async def test_calls_that_need_an_approval_are_counted_once_it_is_given() -> None:
     """A call that waits for its approval is not counted; with the approval it is, in call order."""
     shop = Shop([call("pay", call_id="a"), call("look", call_id="l"), call("pay", call_id="b")], "Done.")
@@ -113,30 +94,7 @@ async def test_calls_that_need_an_approval_are_counted_once_it_is_given() -> Non
     assert contents(second) == ["paid", "seen 0", refused("2 tool calls")]
 
 
-async def test_a_call_that_waits_still_waits() -> None:
-    """A call within the limit may ask the user; a call above the limit is refused."""
-
-    @tool(may_wait=True)
-    @tool(may_wait=True)
-    async def ask() -> str:
-        raise Hold("Sure?")
-
-    shop = Shop([call("ask"), call("look", at=1)])
-    shop.agent.functions.append(ask)
-    response = await shop.run(Budget(tool_calls=1))
-    assert (response.stop, [each.name for each in response.waiting]) == ("waiting", ["ask"])
-    assert contents(response) == [refused("1 tool call")]
-
-
 # --- requests ---------------------------------------------------------------------------------------------------------
-
-
-async def test_turns() -> None:
-    """The tools of the last completion still run, and no request follows them."""
-    shop = Shop(looks(0), looks(1), looks(2))
-    response = await shop.run(Budget(turns=2))
-    assert (response.stop, response.spent, shop.ran) == ("budget", "turns", [0, 1])
-    assert len(shop.model.requests) == 2
 
 
 @pytest.mark.parametrize("usage", [USAGE, {"prompt_tokens": 60, "completion_tokens": 40}], ids=["total", "no total"])
@@ -156,20 +114,6 @@ async def test_tokens_that_no_provider_reports_are_logged_once(caplog: pytest.Lo
     warnings = [each for each in caplog.records if "reported no token count for a completion" in each.getMessage()]
     assert (response.stop, len(warnings)) == ("answer", 1)
     assert warnings[0].run_id == response.run_id  # type: ignore[attr-defined]
-
-
-async def test_an_answer_above_the_limit_is_an_answer() -> None:
-    """Limits are checked before a request, so an answer above them ends the run as an answer."""
-    shop = Shop(ScriptedAnswer("Done.", usage=USAGE))
-    response = await shop.run(Budget(tokens=1, turns=1))
-    assert (response.stop, response.spent) == ("answer", None)
-
-
-async def test_max_turns_holds_too() -> None:
-    """`max_turns` and the budget hold both."""
-    shop = Shop(looks(0), looks(1))
-    assert (await shop.run(Budget(turns=5), max_turns=1)).stop == "max_turns"
-    assert (await Shop(looks(0)).run(Budget(turns=1, then="answer"), max_turns=1)).stop == "budget"
 
 
 async def test_nothing_changes_without_a_limit() -> None:

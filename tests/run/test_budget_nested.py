@@ -38,14 +38,6 @@ class Nested:
         self.agent = Agent(name="outer", functions=[ask])
 
 
-async def test_usage_of_a_run_inside_a_tool_counts_for_the_outer_run() -> None:
-    """The usage of the outer run includes the usage of an inner run."""
-    nested = Nested(call("ask"), looks(1), "Inner.", "Outer.")
-    response = await nested.swarm.run(nested.agent, "Go")
-    assert (response.text, response.usage.requests, nested.inner[0].usage.requests) == ("Outer.", 4, 2)
-    assert response.usage.total_tokens == 60
-
-
 @pytest.mark.parametrize(
     ("budget", "spent"),
     [
@@ -75,20 +67,6 @@ async def test_the_limit_of_the_outer_run_comes_first(inner: Budget) -> None:
     assert len(nested.model.requests) == 2
 
 
-async def test_a_request_that_another_limit_refuses_is_not_counted() -> None:
-    """An inner run that ends at its max_turns takes only its own turns from the outer budget."""
-    nested = Nested(call("ask"), looks(1), "Outer.", max_turns=1)
-    response = await nested.swarm.run(nested.agent, "Go", budget=Budget(turns=3))
-    assert (nested.inner[0].stop, response.stop, response.text) == ("max_turns", "answer", "Outer.")
-
-
-async def test_a_budget_of_its_own_holds_too() -> None:
-    """The limit of the inner run ends the inner run alone."""
-    nested = Nested(call("ask"), looks(1, 2), "Outer.", inner=Budget(tool_calls=1))
-    response = await nested.swarm.run(nested.agent, "Go", budget=Budget(tool_calls=9))
-    assert (nested.inner[0].spent, response.stop) == ("tool_calls", "answer")
-
-
 async def test_the_budget_of_the_swarm_holds_for_each_run_and_over_all() -> None:
     """The inner run has the default budget of the swarm too, and shares the budget of the outer run."""
     nested = Nested(call("ask"), looks(1, 2, 3), "Never.", budget=Budget(tool_calls=3))
@@ -103,21 +81,6 @@ async def test_an_agent_as_a_tool_shares_the_budget() -> None:
     response = await shop.swarm.run(outer, "Go", budget=Budget(tool_calls=2, then="answer"))
     assert contents(response) == ["The agent inner stopped without an answer: the budget is used up."]
     assert (shop.ran, response.text, response.usage.requests) == ([1], "Outer answers.", 3)
-
-
-@pytest.mark.parametrize("kind", ["agent tool", "function"])
-async def test_repeated_calls_of_a_run_inside_a_tool(kind: str) -> None:
-    """Repeated calls are counted in each run separately."""
-    steps = [looks(1), looks(1), looks(1), looks(1)]
-    first = call("inner", request="x") if kind == "agent tool" else call("ask")
-    nested = Nested(first, *steps, "Outer.")
-    if kind == "agent tool":
-        shop = Shop()
-        inner = Agent(name="inner", functions=shop.agent.functions)
-        nested.agent, nested.ran = Agent(functions=[agent_tool(inner)]), shop.ran
-    response = await nested.swarm.run(nested.agent, "Go", budget=Budget(repeats=2))
-    assert (nested.ran, response.text, response.spent) == ([1, 1], "Outer.", None)
-    assert [each.spent for each in nested.inner] == (["repeats"] if kind == "function" else [])
 
 
 async def test_two_inner_runs_may_make_the_same_call() -> None:

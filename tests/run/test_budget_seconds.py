@@ -89,16 +89,6 @@ async def test_instructions_are_cut_at_the_deadline(then: Any) -> None:
 
 
 @VIRTUAL
-async def test_a_call_that_waits_for_a_limiter_has_not_started() -> None:
-    """At the deadline, a call without its token is answered as not run."""
-    token = anyio.CapacityLimiter(1)
-    token.acquire_on_behalf_of_nowait("other")
-    shop = Shop([call("guarded")])
-    shop.agent.functions.append(tool(limiter=token, name="guarded")(slow))
-    assert contents(await shop.run(Budget(seconds=0.5))) == ["not run: the budget of 0.5 seconds is used up"]
-
-
-@VIRTUAL
 @pytest.mark.parametrize("face", ["stream", "run(stream=True)"])
 @pytest.mark.parametrize("then", ["stop", "answer", "raise"])
 async def test_a_completion_is_cut_at_the_deadline(face: str, then: Any) -> None:
@@ -191,18 +181,3 @@ async def test_a_function_that_may_be_abandoned_is_left() -> None:
     expected = "cancelled; its outcome is unknown; it may still be running (the budget of 60 seconds is used up)"
     assert contents(response) == [expected]
     assert [each.name for each in response.unknown_calls] == ["block"]
-
-
-@VIRTUAL
-async def test_the_deadline_of_the_outer_run_cuts_the_inner_one() -> None:
-    """The deadline of the outer run closes the request of the inner run."""
-    source = SlowSource()
-
-    async def ask() -> str:
-        return (await AsyncSwarm(source).run(Agent(), "Hi")).text
-
-    shop = Shop(call("ask"))
-    shop.agent.functions.append(ask)
-    response = await shop.run(Budget(seconds=10))
-    assert contents(response) == ["cancelled; its outcome is unknown (the budget of 10 seconds is used up)"]
-    assert source.closed == 1

@@ -18,38 +18,17 @@ pytestmark = pytest.mark.anyio
 
 
 class Together:
-    """Counts the calls that are inside at once; with `parties`, each waits until so many are."""
+    """Counts the calls that are inside at once."""
 
-    def __init__(self, parties: int = 0) -> None:
-        self._parties = parties
-        self._inside = 0
-        self._all_here = anyio.Event()
-        self.most = 0
-        self.order: list[str] = []
+    def __init__(self) -> None:
+        self._inside = self.most = 0
 
-    async def meet(self, who: str = "") -> None:
+    async def meet(self) -> None:
         self._inside += 1
         self.most = max(self.most, self._inside)
-        if self._inside == self._parties:
-            self._all_here.set()
-        if self._parties:
-            await self._all_here.wait()
         for _ in range(3):
             await anyio.sleep(0)
         self._inside -= 1
-        self.order.append(who)
-
-
-async def test_async_tools_of_one_turn_overlap() -> None:
-    """Eight calls of one turn pass a barrier of eight."""
-    together = Together(parties=8)
-
-    async def meet(number: int) -> int:
-        await together.meet()
-        return number
-
-    response = await run_turn([meet], [call("meet", number=number) for number in range(8)])
-    assert contents(response) == [str(number) for number in range(8)]
 
 
 async def test_messages_are_in_call_order() -> None:
@@ -110,32 +89,6 @@ async def test_calls_overlap_exactly_if_that_is_safe(make: Callable[[Together], 
         assert together.most == (3 if overlaps and concurrent else 1)
 
 
-async def test_plain_functions_never_overlap() -> None:
-    """Plain functions run alone and in order, also between async calls."""
-    running: list[str] = []
-    log: list[tuple[str, ...]] = []
-
-    def plain(name: str) -> str:
-        running.append(name)
-        log.append(tuple(running))
-        running.remove(name)
-        return name
-
-    async def quick(name: str) -> str:
-        running.append(name)
-        for _ in range(5):
-            await anyio.sleep(0)
-        log.append(tuple(running))
-        running.remove(name)
-        return name
-
-    order = [("quick", "a"), ("quick", "b"), ("plain", "c"), ("plain", "d"), ("quick", "e")]
-    response = await run_turn([plain, quick], [call(function, name=name) for function, name in order])
-    assert contents(response) == ["a", "b", "c", "d", "e"]
-    assert [entry for entry in log if entry[-1] in "cd"] == [("c",), ("d",)]
-    assert log[-1] == ("e",)
-
-
 async def test_tool_error_rewrites_the_text() -> None:
     """`tool_error` gets the failure of a call and returns the text for the model."""
     failures: list[ToolFailure] = []
@@ -156,23 +109,6 @@ async def test_tool_error_rewrites_the_text() -> None:
 
 
 # --- the order of the calls ---
-
-
-async def test_a_reader_sees_the_changes_of_an_earlier_result() -> None:
-    """A `Mapping` reader never runs together with an earlier call that may return a `Result`."""
-
-    async def change() -> Result:
-        await anyio.sleep(0)
-        return Result(value="ok", context_variables={"x": 1})
-
-    async def read(context_variables: Mapping[str, Any]) -> str:
-        return f"x={context_variables.get('x')}"
-
-    calls = [call("read"), call("change"), call("read"), call("read")]
-    for concurrent in (True, False):
-        response = await run_turn([change, read], calls, concurrent_tools=concurrent)
-        assert contents(response) == ["x=None", "ok", "x=1", "x=1"]
-        assert response.context_variables == {"x": 1}
 
 
 async def test_a_writer_sees_and_is_seen_in_order() -> None:
@@ -283,13 +219,3 @@ async def test_any_order_of_calls_gives_the_same_answers(anyio_backend: str) -> 
         assert response.agent is not None and response.agent.name == winner.upper(), order
         replaced = f" (replaces the handoff to {loser.upper()})"
         assert contents(response) == [kinds[kind][2] + replaced * (kind == winner) for kind in order]
-
-
-async def test_equal_ids_in_one_message_are_separate_calls() -> None:
-    """Two calls with one id both run, and both are answered."""
-
-    async def double(number: int) -> int:
-        return number * 2
-
-    calls = [call("double", number=1, call_id="same"), call("double", number=2, call_id="same")]
-    assert contents(await run_turn([double], calls)) == ["2", "4"]

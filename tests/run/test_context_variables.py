@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Result, tool
+from aswarm import Agent, AsyncSwarm, tool
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -79,39 +79,6 @@ async def test_context_variables_into_instructions_by_keyword(instructions: Any,
     swarm, model = swarm_of("Hi John")
     await swarm.run(Agent(instructions=instructions), "Hi!", context_variables={"user_name": "John"})
     assert model.requests[0].messages[0]["content"] == text
-
-
-async def test_context_changed_by_one_turn_is_seen_by_the_next() -> None:
-    """Later functions and instructions get the writes of a function and the changes of its `Result`."""
-
-    def write(context_variables: dict[str, Any]) -> str:
-        context_variables["written"] = True
-        return "ok"
-
-    def give() -> Result:
-        return Result(value="ok", context_variables={"given": True})
-
-    def look(context_variables: dict[str, Any]) -> str:
-        return str(sorted(context_variables))
-
-    swarm, model = swarm_of([call("write"), call("give")], call("look"), "Done")
-    agent = Agent(functions=[write, give, look], instructions=lambda variables: str(sorted(variables)))
-    response = await swarm.run(agent, "Go")
-    assert model.requests[2].messages[-1]["content"] == "['given', 'written']"
-    assert [request.messages[0]["content"] for request in model.requests] == ["[]", *["['given', 'written']"] * 2]
-    assert response.context_variables == {"written": True, "given": True}
-
-
-@pytest.mark.parametrize("key", [7, ("a", 1), None])
-async def test_context_keys_need_not_be_text(key: object) -> None:
-    def put(context_variables: dict[Any, Any]) -> Result:
-        context_variables[key, "written"] = 1
-        return Result(value="ok", context_variables={(key, "returned"): 2})
-
-    swarm, _ = swarm_of(call("put"), "Done")
-    response = await swarm.run(Agent(functions=[put]), "Go", context_variables={key: 0})  # type: ignore[dict-item]
-    assert response.messages[1]["content"] == "ok"
-    assert response.context_variables == {key: 0, (key, "written"): 1, (key, "returned"): 2}
 
 
 @pytest.mark.parametrize("given", [defaultdict(list), defaultdict(list, other=[0])], ids=["empty", "not empty"])

@@ -84,20 +84,6 @@ async def test_a_process_without_stdout(monkeypatch: pytest.MonkeyPatch) -> None
     await play("run", debug=True)
 
 
-async def test_the_end_of_a_turn_with_open_calls(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`execute_tools=False` ends the turn as in Swarm, without a call."""
-    stdout_is(monkeypatch, terminal=True, no_color="")
-    await play("run", debug=True, execute_tools=False)
-    texts = LINE.findall(capsys.readouterr().out)
-    assert [text.split(":")[0] for text in texts] == [
-        "Getting chat completion for...",
-        "Received completion",
-        "Ending turn.",
-    ]
-
-
 async def test_a_call_that_waits_is_printed_before_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     """A call that waits is printed like every other call, and again when the run is resumed."""
 

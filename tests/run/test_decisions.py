@@ -254,15 +254,6 @@ async def test_nothing_in_the_history_can_approve_a_plain_function() -> None:
     assert (response.stop, response.waiting[0].reason, shop.ran) == ("waiting", "not decided", [])
 
 
-async def test_an_answer_with_a_key_of_other_code_is_an_answer() -> None:
-    """A tool message with a foreign key `waiting` is an answer."""
-    shop = Shop([call("note", call_id="call_1", text="1")], "Done.")
-    first = await shop.run(execute_tools=False)
-    answer = {"role": "tool", "tool_call_id": "call_1", "content": "noted", "waiting": False}
-    response = await shop.run([*stored(first), answer], resume=True)
-    assert (response.text, shop.ran) == ("Done.", [])
-
-
 # --- mistakes ---
 
 
@@ -278,19 +269,6 @@ async def test_equal_ids_are_decided_by_index(decision: Any) -> None:
     assert shop.ran == []
     both = await shop.run(history, resume={"0": False, 1: True})
     assert (contents(both), both.text) == (["not run: denied by the user", "refunded 2"], "Done.")
-
-
-async def test_a_denied_call_of_an_equal_id_never_runs() -> None:
-    """A denial of the later call counts beside a decision on the earlier call."""
-    steps = [call("refund", call_id="a", order=1), call("look", call_id="x", at="1"), call("look", call_id="x", at="2")]
-    shop = Shop(steps, "Done.")
-    shop.swarm = AsyncSwarm(shop.model.client(), concurrent_tools=False)
-    history = stored(await shop.run())
-    with pytest.raises(ConfigurationError, match="on the earlier call too"):
-        await shop.run(history, resume={"a": True, 2: False})
-    assert shop.ran == []
-    second = await shop.run(history, resume={"a": True, 1: True, 2: False})
-    assert (contents(second)[2], second.text, len(shop.ran)) == ("not run: denied by the user", "Done.", 2)
 
 
 @pytest.mark.parametrize(
@@ -334,16 +312,6 @@ async def test_a_decision_with_a_mistake_never_runs_the_call(decision: Any) -> N
     for decisions in ({"a": decision}, {"b": decision}, {"a": True, "b": decision}):
         with pytest.raises(ConfigurationError, match=r"resume (has|answers)"):
             await shop.run(history, resume=decisions)
-    assert shop.ran == []
-
-
-@pytest.mark.parametrize("form", [{"reason": "no", "deny": True}, {"Deny": "no"}, {"denied": True}], ids=str)
-async def test_a_mapping_that_is_no_form_is_no_answer_to_a_question(form: Any) -> None:
-    """A function that asks does not get a mapping that is no form of a decision."""
-    shop = Shop([call("ask", call_id="c", what="account")], "Done.")
-    history = stored(await shop.run())
-    with pytest.raises(ConfigurationError, match="a decision is True, False"):
-        await shop.run(history, resume={"c": form})
     assert shop.ran == []
 
 

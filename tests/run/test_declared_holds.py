@@ -22,8 +22,6 @@ from aswarm import (
     Hold,
     Response,
     Result,
-    Swarm,
-    ToolCallFinished,
     agent_tool,
     current_call,
     function_tool,
@@ -76,19 +74,15 @@ class Desk:
         return self.done(n, "paid")
 
     def functions(self, ask: Any) -> list[Any]:
-        own = [
-            self.looks,
-            self.reads,
-            self.writes,
-            self.changes,
-            self.leaves,
-            self.plain,
-            tool(approve=True)(self.pays),
-        ]
-        return [*own, tool(name="ask")(ask)]
+        own = [self.looks, self.reads, self.writes, self.changes, self.leaves]
+        approved = [tool(name=f"{each.__name__}_approved", approve=True)(each) for each in own]
+        by_context = tool(name="by_context", approve=lambda _, context: "last" in context)(self.looks)
+        pays = tool(approve=True)(self.pays)
+        return [*own, self.plain, pays, *approved, by_context, tool(name="ask")(ask)]
 
 
-NAMES = ["looks", "reads", "writes", "changes", "leaves", "plain", "pays"]
+OWN = ("looks", "reads", "writes", "changes", "leaves")
+NAMES = [*OWN, *(f"{name}_approved" for name in OWN), "plain", "pays", "by_context"]
 
 # --- the ways to raise Hold -------------------------------------------------------------------------------------------
 
@@ -231,6 +225,7 @@ class Conversation:
         self.history: list[Any] = [USER]
         self.context: Json = {}
         self.response: Response | None = None
+        self.denied: set[int] = set()
 
     def script(self, request: Request) -> Any:
         asked = sum(each["role"] == "assistant" for each in request.messages)
@@ -267,9 +262,14 @@ class Conversation:
                 break
             asking = [each.index for each in response.waiting if each.reason is not None]
             clicked += [n for n in order if n in asking and n not in clicked][:1]
-            resume = {n: Answer("this") if self.kinds[n] == "ask" else True for n in clicked if n in asking}
+            resume = {n: self.decision(n) for n in clicked if n in asking}
         assert response.stop == "answer"
         return self.context, response.agent.name, answers_in(self.history), self.desk.effects
+
+    def decision(self, number: int) -> Any:
+        if number in self.denied:
+            return False
+        return Answer("this") if self.kinds[number] == "ask" else True
 
 
 def answers_in(history: list[Any]) -> dict[str, Any]:
@@ -290,12 +290,17 @@ backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_declared_call_gives_what_calls_in_order_give(
     backend: str, kinds: list[str], spelling: str, data: st.DataObject
 ) -> None:
-    """The spelling of the Hold does not matter. Calls in order need no declaration."""
+    """For any order of decisions, in other processes; the spelling of the Hold does not matter. Calls in order need no declaration."""
     order = data.draw(st.permutations(range(len(kinds))))
+    denied = data.draw(st.sets(st.sampled_from(range(len(kinds))), max_size=1))
+
+    async def end(together: bool) -> Any:
+        conversation = Conversation(kinds, spelling)
+        conversation.denied = denied
+        return await conversation.to_end(order, declared=together, concurrent=together)
 
     async def both() -> tuple[Any, Any]:
-        together = await Conversation(kinds, spelling).to_end(order, declared=True, concurrent=True)
-        return together, await Conversation(kinds, spelling).to_end(order, declared=False, concurrent=False)
+        return await end(True), await end(False)
 
     together, in_order = anyio.run(both, backend=backend)
     assert together == in_order
@@ -349,13 +354,6 @@ async def fails(functions: list[Any], *calls: Any, match: str = UNDECLARED, **op
 
 
 @pytest.mark.anyio
-async def test_a_call_that_is_alone_in_its_turn_needs_the_declaration_too() -> None:
-    """The error depends on the tool alone, so the first test finds it."""
-    response = await fails([tool(name="ask")(helper(Desk()))], call("ask", n=0))
-    assert [(each.name, each.reason) for each in response.waiting] == [("ask", None)]
-
-
-@pytest.mark.anyio
 async def test_the_other_calls_of_the_group_finish_first() -> None:
     """The error is raised after them, and its response has their results and their context changes."""
     ended: list[str] = []
@@ -379,38 +377,6 @@ async def test_a_handoff_of_the_group_closes_the_call() -> None:
     desk = Desk()
     response = await fails(desk.functions(helper(desk)), call("ask", n=0), call("leaves", n=1))
     assert (response.agent.name, response.waiting, told(response)[0]) == ("Next 1", [], "not run: interrupted")
-
-
-@pytest.mark.anyio
-async def test_the_first_call_is_named_if_several_are_undeclared() -> None:
-    async def ask(n: int) -> str:
-        await anyio.sleep(0.01)
-        raise Hold("Which?")
-
-    async def ask_soon(n: int) -> str:
-        raise Hold("Which?")
-
-    response = await fails([ask, ask_soon], call("ask", n=0), call("ask_soon", n=1))
-    assert [each.name for each in response.waiting] == ["ask", "ask_soon"]
-
-
-@pytest.mark.anyio
-async def test_another_error_of_the_group_ends_the_run() -> None:
-    """The error that cancels the other calls comes first, as without the Hold."""
-
-    def breaks(handlers: Handlers) -> Handlers:
-        async def call_tool(made: ToolCall, context: Json, started: Started) -> ToolOutcome:
-            if made.name == "looks":
-                await anyio.sleep(0.01)
-                raise ConfigurationError("broken")
-            return await handlers.call_tool(made, context, started)
-
-        return replace(handlers, call_tool=call_tool)
-
-    desk = Desk()
-    calls = call("ask", n=0), call("looks", n=1)
-    response = await fails(desk.functions(helper(desk)), *calls, match="^broken$", middleware=[breaks])
-    assert [each.name for each in response.waiting] == ["ask", "looks"]
 
 
 async def alone_with_dict(n: int, context_variables: Json) -> str:
@@ -610,72 +576,6 @@ async def test_an_agent_as_a_tool_in_which_a_call_has_run_is_unknown() -> None:
     response = caught.value.response
     assert response is not None
     assert ([each.name for each in response.unknown_calls], response.waiting) == (["inner"], [])
-
-
-@pytest.mark.anyio
-async def test_an_agent_tool_that_is_declared_not_to_wait_loses_no_started_run() -> None:
-    """A user may declare that no call of the agent waits. If one does, the outer call is not run a second time."""
-    desk = Desk()
-    inner = Agent(name="Inner", instructions="inner", functions=[tool(may_wait=True)(direct(desk)), desk.looks])
-
-    def script(request: Request) -> Any:
-        if request.messages[0]["content"] == "inner":
-            return [call("looks", n=1), call("ask", n=0)]
-        return call("inner", request="Go")
-
-    agent = Agent(name="A", functions=[tool(may_wait=False)(agent_tool(inner))])
-    with pytest.raises(ConfigurationError, match="the function 'inner' of the agent 'A' raised Hold") as caught:
-        await AsyncSwarm(ScriptedModel(script).client()).run(agent, "Go")
-    response = caught.value.response
-    assert response is not None
-    assert ([each.name for each in response.unknown_calls], response.waiting) == (["inner"], [])
-
-
-@pytest.mark.anyio
-async def test_a_run_that_a_function_starts_fails_with_the_error() -> None:
-    """The function has run, so its call is not open: the model reads the error, as for any mistake in such a run."""
-    desk = Desk()
-    inner = Agent(name="Inner", functions=[direct(desk)])
-
-    async def delegate() -> str:
-        swarm = AsyncSwarm(ScriptedModel([call("ask", n=0)]).client())
-        return (await swarm.run(inner, "Go")).text
-
-    model = ScriptedModel([call("delegate"), "Done."])
-    response = await AsyncSwarm(model.client()).run(Agent(name="A", functions=[delegate]), "Go")
-    assert response.text == "Done."
-    assert "the function 'ask' of the agent 'Inner' raised Hold" in told(response)[0]
-
-
-def test_the_blocking_swarm_raises_the_same_error() -> None:
-    """A plain function runs alone, also in the caller's thread; with concurrent=True it declares."""
-    model = ScriptedModel([[call("ask", n=0), call("looks", n=1)], "Done."])
-    desk = Desk()
-    swarm = Swarm(model.client())
-    with pytest.raises(ConfigurationError, match=UNDECLARED) as caught:
-        swarm.run(Agent(name="A", functions=[thread(desk), desk.looks]), "Go")
-    assert told(caught.value.response) == ["looked 1"]
-    asked = Swarm(ScriptedModel([call("alone_plain", n=0)]).client()).run(Agent(functions=[alone_plain]), "Go")
-    assert asked.stop == "waiting"
-
-
-@pytest.mark.anyio
-async def test_a_stream_has_the_events_of_the_other_calls() -> None:
-    """No CallWaiting is reported, because no decision can be made."""
-    desk = Desk()
-    model = ScriptedModel([[call("ask", n=0), call("looks", n=1)], "Done."])
-    seen: list[Any] = []
-    agent = Agent(name="A", functions=desk.functions(direct(desk)))
-
-    async def read() -> None:
-        async with AsyncSwarm(model.client()).stream(agent, "Go") as run:
-            async for event in run:
-                seen.append(event)  # noqa: PERF401 - the events before the error
-
-    with pytest.raises(ConfigurationError, match=UNDECLARED):
-        await read()
-    assert [each.name for each in seen if isinstance(each, ToolCallFinished)] == ["looks"]
-    assert "CallWaiting" not in {type(each).__name__ for each in seen}
 
 
 @pytest.mark.anyio

@@ -71,30 +71,6 @@ async def test_the_last_call_starts_when_its_end_is_announced() -> None:
     assert events == same_events
 
 
-@VIRTUAL
-async def test_a_limiter_bounds_eager_calls() -> None:
-    """Eight calls of 1 s with two tokens never run more than two at once."""
-    desk = Desk()
-    model = ScriptedModel([calls_of(*["search"] * 8, pause=0.1), "Done"])
-    swarm = AsyncSwarm(model.client(), eager_tools=True)
-    stream = swarm.run(desk.agent(1, limiter=anyio.CapacityLimiter(2)), "Go", stream=True)
-    async for _ in stream:
-        pass
-    answers = [m["content"] for m in stream.response.messages if m["role"] == "tool"]
-    assert answers == [f"found {n}" for n in range(8)]
-    assert (desk.most, len(desk.started)) == (2, 8)
-
-
-@VIRTUAL
-async def test_the_timeout_of_an_eager_call_counts_from_its_start() -> None:
-    """A function with a timeout of 1 s is stopped in time, and the model reads it."""
-    desk = Desk()
-    swarm = AsyncSwarm(ScriptedModel([calls_of("search", "search"), "Done"]).client(), eager_tools="always")
-    response = await swarm.run(desk.agent(3, timeout=1), "Go")
-    assert desk.cancelled == 2
-    assert "timed out after 1 s" in response.messages[1]["content"]
-
-
 # --- leaving ----------------------------------------------------------------------------------------------------------
 
 
@@ -154,20 +130,6 @@ async def _leave(way: str, kind: str, api: Any) -> None:
     assert run.response.unknown_calls == []
     if kind == "limiter":
         assert limiter.statistics().tasks_waiting == 0
-
-
-@VIRTUAL
-async def test_a_cancelled_turn_stops_its_eager_calls() -> None:
-    """A call whose start was reported is unknown when its run is left, like any other call."""
-
-    desk = Desk()
-    swarm = AsyncSwarm(ScriptedModel([calls_of("search", "search")]).client(), eager_tools=True)
-    async with swarm.stream(desk.agent(1000), "Go") as run:
-        async for event in run:
-            if isinstance(event, ToolCallStarted) and event.index == 1:
-                break
-    assert desk.cancelled == 2
-    assert [each.id for each in run.response.unknown_calls] == ["search-0", "search-1"]
 
 
 def test_the_rules_of_middleware_hold() -> None:

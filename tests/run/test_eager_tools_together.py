@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -25,11 +22,11 @@ from aswarm import (
     tool,
 )
 from aswarm.guards import CheckedCall, guard_tool
-from aswarm.middleware import Handlers, Middleware, Started, ToolCall, ToolOutcome, cache, record, replay
+from aswarm.middleware import Handlers, Middleware, Started, ToolCall, ToolOutcome, cache
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.leaving.run_scenes import until
 from tests.support.run.eager_desk import VIRTUAL, Desk, calls_of
-from tests.support.runtime.virtual_time import jump, virtual_backend
+from tests.support.runtime.virtual_time import jump
 
 pytestmark = pytest.mark.anyio
 
@@ -179,21 +176,6 @@ async def test_an_abandoned_function_with_a_timeout() -> None:
 
 @VIRTUAL
 @APIS
-async def test_the_last_turn_of_max_turns(api: Any) -> None:
-    """The eager calls of the last turn are answered."""
-
-    shown = await same(
-        lambda: [calls_of("search", "search"), calls_of("search", "search")],
-        2 if api == "responses" else 1,
-        api=api,
-        max_turns=1,
-    )
-    assert shown[0]["stop"] == "max_turns"
-    assert [m["role"] for m in shown[0]["messages"]] == ["assistant", "tool", "tool"]
-
-
-@VIRTUAL
-@APIS
 @pytest.mark.parametrize("budget", [{"tool_calls": 1}, {"tool_calls": 3}, {"seconds": 10}], ids=str)
 @pytest.mark.parametrize("then", ["stop", "answer", "raise"])
 async def test_budgets(api: Any, budget: Any, then: Any) -> None:
@@ -252,64 +234,4 @@ async def test_cache(api: Any) -> None:
         assert again[0]["messages"] == plain[0]["messages"]
 
 
-@APIS
-@pytest.mark.parametrize(("first", "second"), [(False, "always"), ("always", False), (True, "always")])
-async def test_record_and_replay(api: Any, tmp_path: Path, first: Any, second: Any) -> None:
-    """A recording is the same with eager tools, and both kinds of runs can replay it."""
-
-    def script() -> list[Any]:
-        return [calls_of("search", "search", pause=0.01), "Done"]
-
-    def options(wrap: Middleware, eager: Any) -> Any:
-        return {"middleware": [wrap], "eager_tools": eager}
-
-    path = tmp_path / "recording.jsonl"
-    _, shown = await played(Desk(), script(), api=api, seconds=0.01, options=options(record(path), first))
-    _, again = await played(Desk(), [], api=api, seconds=0.01, options=options(replay(path), second))
-    assert shown[0]["messages"] == again[0]["messages"]
-
-
 # --- leaving ----------------------------------------------------------------------------------------------------------
-
-
-async def read_until_started(swarm: AsyncSwarm, desk: Desk, reached: anyio.Event) -> None:
-    """Read a run during its completion; `reached`: an eager call runs."""
-    async with swarm.stream(desk.agent(1000), "Go") as run:
-        async for _ in run:
-            if desk.started:
-                reached.set()
-
-
-@pytest.mark.parametrize("anyio_backend", [virtual_backend("asyncio")])
-@APIS
-@pytest.mark.parametrize("times", [1, 100])
-async def test_a_cancelled_task(api: Any, times: int) -> None:
-    """`task.cancel()`, once or at each step of the event loop, stops the eager calls."""
-
-    desk, reached = Desk(), anyio.Event()
-    swarm = AsyncSwarm(ScriptedModel([calls_of(*["search"] * 4)], api=api).client(), eager_tools=True)
-    task = asyncio.ensure_future(read_until_started(swarm, desk, reached))
-    await reached.wait()
-    for _ in range(times):
-        task.cancel()
-        await asyncio.sleep(0)
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert len(desk.started) == desk.ended == desk.cancelled > 0
-
-
-@VIRTUAL
-@APIS
-async def test_a_collected_stream(api: Any) -> None:
-    """A reader that drops its stream stops the eager calls."""
-
-    async def read(swarm: AsyncSwarm, desk: Desk) -> None:
-        async for _ in swarm.run(desk.agent(1000), "Go", stream=True):
-            if desk.started:
-                break
-
-    desk, model = Desk(), ScriptedModel([calls_of(*["search"] * 4)], api=api)
-    await read(AsyncSwarm(model.client(), eager_tools=True), desk)
-    gc.collect()
-    await until(lambda: model.open_streams == 0)
-    assert len(desk.started) == desk.ended == desk.cancelled > 0

@@ -93,15 +93,6 @@ async def test_equal_agents_are_two_agents() -> None:
     assert await choices(first, [USER], call("leave")) == ["required", "required"]
 
 
-@pytest.mark.parametrize("settings", [{"tool_choice": "required"}, {"model_settings": {"tool_choice": "required"}}])
-@pytest.mark.parametrize("sender", [{}, {"sender": None}, {"sender": "A"}, {"sender": ["odd"]}])
-async def test_a_result_of_another_run_relaxes(settings: dict[str, Any], sender: dict[str, Any]) -> None:
-    """A history that ends with a result of the agent's call relaxes the choice, so that nothing is booked twice."""
-    history = [USER, asked(**sender), TOLD]
-    assert await choices(forced(**settings), history) == ["auto"]
-    assert await choices(forced(**settings), history[1:]) == ["auto"]
-
-
 ANSWERED = [USER, asked(), TOLD]
 OF_B = [USER, asked(sender="B"), TOLD]
 
@@ -127,14 +118,6 @@ async def test_only_a_result_of_the_agent_since_the_last_user_message_relaxes(
 ) -> None:
     """Only a user message forces again; the sender of the message with the call is the agent of its result."""
     assert await choices(forced(agent), history) == [choice]
-
-
-async def test_the_agent_after_a_handoff_has_its_results_of_before() -> None:
-    """After a handoff, a result that the next agent has from another run relaxes its choice."""
-    booking, triage = forced("Booking"), forced("Triage")
-    triage.functions.append(booking)
-    history = [USER, asked(sender="Booking"), TOLD]
-    assert await choices(triage, history, call("transfer_to_booking")) == ["required", "auto"]
 
 
 @pytest.mark.parametrize("answered", [[], [TOLD]], ids=["none", "one"])

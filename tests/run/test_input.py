@@ -83,21 +83,6 @@ async def test_resume_with_nothing_open_is_a_run() -> None:
     assert (sent, response.text) == (["Hi", None, "seen"], "Done.")
 
 
-async def test_resumed_calls_are_sent_with_their_answers() -> None:
-    """The model gets the whole block in call order, whether an answer comes from the history or from the run."""
-    sent, response = await resumed(USER, asked(("1", 1), ("2", 2), ("3", 3)), told("2", "by hand"))
-    assert sent == ["Hi", None, "seen 1", "by hand", "seen 3"]
-    assert [message["content"] for message in response.messages] == ["seen 1", "seen 3", "Done."]
-
-
-async def test_equal_ids_are_separate_calls() -> None:
-    """Equal ids in one message and across turns are separate calls, each answered."""
-    history = [USER, asked(("x", 1), ("x", 2)), told("x", "1"), told("x", "2"), USER]
-    steps = [[call("look", call_id="x", n=3), call("other", call_id="x", n=4)], "Done."]
-    sent, _ = await resumed(*history, steps=steps)
-    assert sent == ["Hi", None, "1", "2", "Hi", None, "seen 3", "other 4"]
-
-
 async def test_a_finished_call_is_never_run_again_for_its_open_twin() -> None:
     """If the second of two calls with one id and name has finished, a resumed run does not run it again."""
     ran: list[int] = []

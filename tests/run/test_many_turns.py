@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Response, Swarm
+from aswarm import Agent, AsyncSwarm, Response
 from aswarm.evals import Case, evaluate
 from aswarm.testing import ScriptedModel, call
 from tests.support.run.ways_to_run import FACES, consume
@@ -48,18 +48,6 @@ async def test_an_unbounded_run_is_logged_once(
     for record in warnings(caplog):
         assert "has made 100 completions and has no max_turns" in record.getMessage()
         assert record.__dict__["run_id"] == "r1"
-
-
-def test_a_blocking_run_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    with Swarm(restless(120).client()) as swarm:
-        assert swarm.run(AGENT, "Hi").text == "Done."
-    assert len(warnings(caplog)) == 1
-
-
-@pytest.mark.anyio
-async def test_a_run_with_a_limit_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    response = await AsyncSwarm(restless(150).client()).run(AGENT, "Hi", max_turns=120)
-    assert (response.stop, response.usage.requests, warnings(caplog)) == ("max_turns", 120, [])
 
 
 @pytest.mark.anyio

@@ -266,14 +266,6 @@ async def test_a_replay_has_the_changes_that_a_call_makes_in_the_result_of_anoth
     assert context["cart"] == ["ink", "pen", "pen"]
 
 
-async def test_a_handoff_in_a_replay_is_counted_once(tmp_path: Path) -> None:
-    clerk = Agent(name="Clerk", instructions=told)
-    boss = Agent(name="Boss", functions=[look, clerk], instructions=told)
-    answers = [[call("look", n=1), call("transfer_to_clerk"), call("look", call_id="x", n=2)], "Done."]
-    context = await replayed(tmp_path / "j.sqlite", boss, answers, [count])
-    assert (context["before"], context["after"]) == (3, 3)
-
-
 @pytest.mark.parametrize(("context", "counted"), [("share", 2), ("copy", 1)])
 async def test_an_agent_tool_with_a_shared_context_keeps_the_writes_inside(context: Any, counted: int) -> None:
     agent = Agent(functions=[agent_tool(Agent(name="Inner", functions=[look]), context=context)])

@@ -17,7 +17,6 @@ from aswarm import (
     AsyncSwarm,
     Progress,
     Result,
-    Swarm,
     ToolCallFinished,
     ToolCallStarted,
     ToolProgress,
@@ -117,13 +116,6 @@ async def test_progress_is_live() -> None:
     assert run.response.text == "Done."
 
 
-async def test_progress_of_concurrent_calls_has_their_indexes() -> None:
-    """Each value has the index of its call, in the order of that call."""
-    events = await events_of(in_coroutine, as_a_generator)
-    for index in (0, 1):
-        assert shown([each for each in events if each.index == index])[1:3] == ["half", {"done": 1.0}]
-
-
 async def test_progress_is_in_no_history_and_no_dict_event() -> None:
     model = ScriptedModel([[call("in_coroutine")], "Done."] * 2)
     swarm, agent = AsyncSwarm(model.client()), Agent(functions=[in_coroutine])
@@ -210,31 +202,3 @@ async def test_a_generator_is_closed_when_its_call_is_cut(how: str) -> None:
                 if isinstance(event, ToolProgress) and how == "leave":
                     break
     assert closed == ["closed"]
-
-
-def test_progress_in_a_blocking_run() -> None:
-    """A plain function runs in the thread of the reader, and its events come once it has returned, in order."""
-    with Swarm(ScriptedModel([[call("in_thread")], "Done."]).client()).stream(
-        Agent(functions=[in_thread]), "Go"
-    ) as run:
-        values = [event.value for event in run if isinstance(event, ToolProgress)]
-    assert values == ["half", {"done": 1.0}]
-
-
-class Search:
-    """A callable object and a method that are async generators."""
-
-    async def __call__(self) -> AsyncGenerator[Any, None]:
-        """Search."""
-        yield Progress("half")
-        yield "ok"
-
-    async def search(self) -> AsyncGenerator[Any, None]:
-        """Search."""
-        yield Progress("half")
-        yield "ok"
-
-
-@pytest.mark.parametrize("function", [tool(name="search")(Search()), tool(Search().search)], ids=["object", "method"])
-async def test_any_async_generator_function_may_yield_progress(function: Any) -> None:
-    assert shown(await events_of(function)) == ["ToolCallStarted", "half", "ToolCallFinished"]

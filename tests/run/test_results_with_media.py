@@ -83,20 +83,6 @@ async def test_over_chat_completions_images_follow_the_answers() -> None:
     }
 
 
-async def test_a_tool_message_of_texts_is_one_text_over_chat_completions() -> None:
-    """Text parts of a caller are joined without blanks."""
-    parts = [{"type": "text", "text": "foo"}, {"type": "text", "text": "bar"}]
-    lookup = {"id": "c1", "type": "function", "function": {"name": "lookup", "arguments": "{}"}}
-    history = [
-        {"role": "user", "content": "Look."},
-        {"role": "assistant", "content": None, "tool_calls": [lookup]},
-        {"role": "tool", "tool_call_id": "c1", "content": parts},
-    ]
-    asked = ScriptedModel(["Done"])
-    await AsyncSwarm(asked.client()).run(agent(), history)
-    assert asked.requests[0].messages[-1]["content"] == "foobar"
-
-
 async def test_a_source_gets_a_body_for_chat_completions() -> None:
     """`chat_body` leaves out items and moves images, `body` keeps both, and a body without them is the same dict."""
     bodies: list[tuple[Any, Any]] = []
@@ -116,30 +102,6 @@ async def test_a_source_gets_a_body_for_chat_completions() -> None:
     assert next(message["content"] for message in chat["messages"] if message["role"] == "tool") == "[image]"
     assert {**chat, "messages": ...} == {**body, "messages": ...}
     assert plain_chat is plain_body
-
-
-async def test_a_source_gets_the_body_of_the_responses_api() -> None:
-    """`responses_body` is the body that aswarm sends there for the same request."""
-    bodies: list[Any] = []
-
-    class Source:
-        async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            bodies.append(request.responses_body())
-            yield {"choices": [{"message": {"role": "assistant", "content": "Done"}, "finish_reason": "stop"}]}
-
-    asked = ScriptedModel(["Done"], api="responses")
-    for client in (Source(), asked.client()):
-        await AsyncSwarm(client).run(agent(), "Look.")
-    assert bodies == [asked.requests[0].body]
-
-
-async def test_in_the_middle_of_a_history_images_stand_before_the_next_message() -> None:
-    response = await AsyncSwarm(model("chat").client()).run(agent(), "Look.")
-    asked = ScriptedModel(["Yes"])
-    history = [{"role": "user", "content": "Look."}, *response.messages, {"role": "user", "content": "?"}]
-    await AsyncSwarm(asked.client()).run(agent(), history)
-    roles = [message["role"] for message in asked.requests[0].messages]
-    assert roles == ["system", "user", "assistant", "tool", "tool", "tool", "user", "assistant", "user"]
 
 
 async def test_over_the_responses_api_images_are_in_the_output() -> None:

@@ -24,9 +24,7 @@ from aswarm import (
     TurnStarted,
     external_tool,
 )
-from aswarm.conversations import last, since_handoff
 from aswarm.testing import Failure, ScriptedModel, call, check_history
-from tests.support.wire.response_bodies import check_body
 
 pytestmark = pytest.mark.anyio
 
@@ -243,29 +241,9 @@ async def test_only_messages_of_the_user_are_taken(message: Any, text: str) -> N
         assert run.unsent == []
 
 
-async def test_a_forced_call_is_forced_again() -> None:
-    model = ScriptedModel([call("look"), "Done.", call("look"), "Done."])
-    agent = Agent(functions=[look], tool_choice="required")
-    async with AsyncSwarm(model.client()).stream(agent, "Go") as run:
-        await read(run, CompletionFinished, after=1)
-    assert [request.body["tool_choice"] for request in model.requests] == ["required", "auto"] * 2
-
-
 async def test_an_answer_with_a_type_comes_last() -> None:
     """The answer before the message is not the answer of the run."""
     model = ScriptedModel(["1", "2"])
     async with AsyncSwarm(model.client()).stream(Agent(), "Go", output=int) as run:
         await read(run, CompletionFinished)
     assert run.response.output == 2
-
-
-async def test_history_functions_get_the_message() -> None:
-    """History functions get the message like other messages of the user, over the Responses API too."""
-    b = Agent(name="b", history=since_handoff)
-    a = Agent(name="a", functions=[b], history=last(2))
-    model = ScriptedModel([call("transfer_to_b"), "Done."], api="responses")
-    async with AsyncSwarm(model.client()).stream(a, "Go") as run:
-        await read(run, ToolCallStarted)
-    assert [message["content"] for message in model.requests[1].messages[1:]] == ["Go", "Wait!"]
-    for request in model.requests:
-        check_body(request.body)

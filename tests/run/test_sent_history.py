@@ -71,25 +71,6 @@ async def test_each_agent_has_its_own_view() -> None:
     assert len(sent[4]) == 6 + 4 * 2
 
 
-async def test_the_function_is_called_once_for_each_request() -> None:
-    """The function gets a list of its own each time, with the same blocks."""
-    calls: list[list[MessageBlock]] = []
-
-    def spy(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
-        assert agent.name == "A"
-        calls.append(blocks.copy())
-        blocks.clear()
-        return calls[-1]
-
-    model = ScriptedModel([call("look"), "Done."])
-    await AsyncSwarm(model.client()).run(Agent(name="A", functions=[look], history=spy), "Hi")
-    first, second = calls
-    assert [block.role for block in second] == ["user", "assistant"]
-    assert second[0] is first[0]
-    assert [answer["content"] for answer in second[1].answers] == [LONG]
-    assert (first[0].sender, second[1].sender) == (None, "A")
-
-
 async def test_a_block_of_the_function_s_own_is_sent_if_it_is_valid() -> None:
     """A call whose answer the function removes is answered as interrupted, so that the request is valid."""
 
@@ -172,20 +153,6 @@ def test_wrong_numbers_are_refused(make: Callable[[], Any], text: str) -> None:
     """A number out of range is an error when the function is made."""
     with pytest.raises(ConfigurationError, match=text):
         make()
-
-
-def test_results_give_way_to_a_note() -> None:
-    """A long result or an image is replaced by a note; a result that is shorter than the note stays."""
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    answers = [
-        {"role": "tool", "tool_call_id": "a", "content": "ok"},
-        {"role": "tool", "tool_call_id": "b", "content": LONG},
-        {"role": "tool", "tool_call_id": "c", "content": [image]},
-    ]
-    block = MessageBlock({"role": "assistant", "content": None}, answers)
-    contents = [answer["content"] for answer in block.without_results.answers]
-    assert contents == ["ok", *["(this earlier result is left out)"] * 2]
-    assert block.without_results is block.without_results
 
 
 @pytest.mark.parametrize("function", [last(3), own_turns, since_handoff, without_tool_results(2)])

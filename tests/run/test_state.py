@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result
-from aswarm.testing import ScriptedAnswer, ScriptedCall, ScriptedModel, call, check_history
+from aswarm.testing import ScriptedCall, ScriptedModel, call, check_history
 from tests.support.run.ways_to_run import cancel_when
 
 pytestmark = pytest.mark.anyio
@@ -27,15 +27,6 @@ async def look() -> str:
 
 async def run(*steps: Any, history: Any = "Hi", **options: Any) -> Response:
     return await AsyncSwarm(ScriptedModel(steps).client()).run(Agent(name="A", functions=[look]), history, **options)
-
-
-async def test_recorded_messages_have_exactly_these_keys() -> None:
-    """Assistant messages also keep the keys of the provider, but `sender` is the agent of this run."""
-    response = await run(call("look"), ScriptedAnswer("Hello", extra={"reasoning_content": "Hm", "sender": "somebody"}))
-    _, told, message = response.messages
-    assert list(told) == ["role", "tool_call_id", "tool_name", "content"]
-    assert sorted(message) == ["content", "reasoning_content", "role", "sender", "tool_calls"]
-    assert (message["sender"], message["tool_calls"], message["reasoning_content"]) == ("A", None, "Hm")
 
 
 async def test_a_response_is_a_snapshot() -> None:
@@ -96,28 +87,6 @@ async def test_the_reason_of_a_stop(options: Any, steps: list[Any], stop: str) -
 
 
 # --- early exits ---
-
-
-async def test_the_context_of_an_interrupted_turn_is_merged_in_call_order() -> None:
-    """The changes of finished calls are in the response in call order, whichever call has finished first."""
-    second, both = anyio.Event(), anyio.Event()
-
-    async def one() -> Result:
-        await second.wait()
-        both.set()
-        return Result(context_variables={"k": "first", "one": True})
-
-    async def two() -> Result:
-        second.set()
-        return Result(context_variables={"k": "second"})
-
-    async def hang() -> None:
-        await anyio.sleep_forever()
-
-    swarm = AsyncSwarm(ScriptedModel([[call("one"), call("two"), call("hang")]]).client())
-    agent, context = Agent(functions=[one, two, hang]), {"k": "old"}
-    response = await cancel_when(both.is_set, swarm, agent, "stream", context_variables=context)
-    assert response.context_variables == {"k": "second", "one": True}
 
 
 async def test_the_changes_of_a_group_are_merged_once() -> None:

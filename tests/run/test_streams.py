@@ -67,16 +67,6 @@ async def test_two_tasks_cannot_read_one_run() -> None:
     await stream.aclose()
 
 
-async def test_an_unread_stream_has_a_valid_response() -> None:
-    """Before the first event, the response has the context and the agent, no message, and the stop "cancelled"."""
-    agent = Agent(name="A")
-    stream = swarm_of().run(agent, "Hi", {"x": 1}, stream=True)
-    response = stream.response
-    assert (response.messages, response.context_variables, response.agent) == ([], {"x": 1}, agent)
-    assert (response.stop, response.usage.requests, stream.partial) == ("cancelled", 0, "")
-    await stream.aclose()
-
-
 async def test_a_set_in_the_context_is_merged_when_it_changed() -> None:
     """A plain function with a timeout, which works on a copy, may change a set."""
 

@@ -28,13 +28,11 @@ from aswarm import (
     Output,
     Result,
     ToolError,
-    agent_tool,
     current_call,
     external_tool,
     tool,
 )
-from aswarm.conversations import Change, MemoryStore, SQLiteStore, SQLStore
-from aswarm.guards import Replace, guard_tool
+from aswarm.conversations import MemoryStore, SQLiteStore
 from aswarm.middleware import CompletionRequest, Handlers, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedModel, call
 
@@ -121,19 +119,6 @@ async def test_a_result_is_repaired_and_the_conversation_continues(name: str, is
         assert sent(model) == [text]
 
 
-@pytest.mark.parametrize("api", ["chat", "responses"])
-@pytest.mark.parametrize("stream", [True, False])
-async def test_both_apis_send_the_repaired_text(api: Any, stream: bool) -> None:
-    """The bytes of each request are JSON in UTF-8."""
-    model = ScriptedModel([call("look"), "Done."])
-    agent = Agent(functions=[tool(name="look")(lambda: [NAME])])
-    async with AsyncSwarm(model.client(), api=api).stream(agent, "Hi!", deltas=stream) as run:
-        async for event in run:
-            json.dumps(event.to_dict(), ensure_ascii=False).encode()
-    assert run.response.text == "Done."
-    json.dumps(model.requests[1].body, ensure_ascii=False).encode()
-
-
 async def test_a_message_of_the_user_is_refused_with_its_place() -> None:
     """Such a message is an error before any request, and the error does not blame the provider."""
     model = ScriptedModel([])
@@ -175,27 +160,6 @@ async def test_an_old_history_can_be_sent() -> None:
     messages = model.requests[0].messages
     assert messages[1]["content"] == REPAIRED
     assert messages[2]["tool_calls"][0]["function"]["arguments"] == '{"name": "\\ufffd"}'
-
-
-@pytest.mark.parametrize("on_disk", [True, False])
-async def test_an_old_store_can_be_continued(tmp_path: Path, on_disk: bool) -> None:
-    """A stored conversation may end with such a message of the user."""
-    model = ScriptedModel(["Hello.", "Again."])
-    store: SQLStore = SQLiteStore(tmp_path / "chats.sqlite") if on_disk else MemoryStore()
-    async with store:
-        messages = [{"role": "user", "content": NAME}]
-        await store.write("c", Change(None, "1", 0, messages, "Agent", {"x": NAME}))
-        chat = store.conversation("c", AsyncSwarm(model.client()), agent=Agent())
-        assert (await chat.run("Hi!")).text == "Hello."
-        assert (await chat.run("Hi!")).context_variables == {"x": NAME}
-        assert [each["content"] for each in model.requests[1].messages][1] == REPAIRED
-
-
-@pytest.mark.parametrize("is_function", [True, False])
-async def test_instructions_are_repaired(is_function: bool) -> None:
-    model = ScriptedModel(["Hello."])
-    await AsyncSwarm(model.client()).run(Agent(instructions=(lambda: NAME) if is_function else NAME), "Hi!")
-    assert model.requests[0].messages[0]["content"] == REPAIRED
 
 
 def replacing(handlers: Handlers) -> Handlers:
@@ -280,16 +244,6 @@ async def test_changed_arguments_that_cannot_be_sent_are_refused() -> None:
             await swarm.run(agent, history, resume={"1": Approve({"name": wrong})})
 
 
-async def test_an_agent_tool_gets_and_gives_repaired_text() -> None:
-    broken = call("helper", arguments='{"request": "\\ud800 of \\ud83d\\udc1d"}')
-    model = ScriptedModel([broken, call("look"), "Inner.", "Done."])
-    helper = agent_tool(Agent(name="Helper", functions=[tool(name="look")(lambda: NAME)]), name="helper")
-    response = await AsyncSwarm(model.client()).run(Agent(functions=[helper]), "Hi!")
-    assert response.text == "Done."
-    assert model.requests[1].messages[-1]["content"] == "\ufffd of 🐝"
-    assert sent(model) == ["Inner."]
-
-
 @pytest.mark.parametrize(
     ("arguments", "received"),
     [
@@ -309,38 +263,6 @@ async def test_arguments_of_a_model_are_repaired(arguments: str, received: str |
     assert content == (f"paid {received}" if received is not None else "paid \ufffd")
     json.dumps([response.messages, source.bodies], ensure_ascii=False).encode()
     assert json.loads(source.bodies[1]["messages"][-2]["tool_calls"][0]["function"]["arguments"])
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_of_a_scripted_model_is_repaired(stream: bool) -> None:
-    """A scripted model sends the escape of half a pair, as servers in JavaScript do."""
-    model = ScriptedModel([call("paid", name=NAME), NAME])
-    async with AsyncSwarm(model.client()).stream(Agent(functions=[paid]), "Hi!", deltas=stream) as run:
-        async for _ in run:
-            pass
-    assert [each["content"] for each in run.response.messages[1:]] == [f"paid {REPAIRED}", REPAIRED]
-    json.dumps(sent(model), ensure_ascii=False).encode()
-
-
-async def test_arguments_of_a_guard_are_repaired() -> None:
-    model = ScriptedModel([call("paid", name="a"), "Done."])
-    swarm = AsyncSwarm(model.client(), middleware=[guard_tool(lambda _: Replace({"name": NAME}))])
-    assert (await swarm.run(Agent(functions=[paid]), "Hi!")).text == "Done."
-    assert sent(model) == [f"paid {REPAIRED}"]
-
-
-async def test_an_open_call_of_an_old_history_can_run() -> None:
-    function = {"name": "paid", "arguments": '{"name": "a\\udce9"}'}
-    asked = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "1", "type": "function", "function": function}],
-    }
-    model = ScriptedModel(["Done."])
-    history = [{"role": "user", "content": "Hi!"}, asked]
-    response = await AsyncSwarm(model.client()).run(Agent(functions=[paid]), history, resume=True)
-    assert response.text == "Done."
-    assert sent(model) == ["paid a\ufffd"]
 
 
 @pytest.mark.parametrize("mode", ["schema", "tool", "prompt"])

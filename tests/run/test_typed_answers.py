@@ -87,25 +87,6 @@ async def test_an_empty_text_is_no_answer() -> None:
     assert (await Scene(call("final_answer", "")).run(output=Optional)).output == Optional()
 
 
-async def test_a_type_is_described_once_for_any_check() -> None:
-    """A check that a program makes for each request costs no new schema; `strict=True` does."""
-    described: list[object] = []
-
-    class Counted(BaseModel):
-        city: str
-
-        @classmethod
-        def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
-            described.append(core)
-            return handler(core)
-
-    counts: list[int] = []
-    for options in ({}, {"retries": 2}, {"check": lambda _: None}, {"check": lambda _: None}, {"strict": True}):
-        await Scene(ROME, functions=()).run(output=Output(Counted, **options))
-        counts.append(len(described))
-    assert counts[0] == counts[3] < counts[4]
-
-
 # --- the last completion of a budget ----------------------------------------------------------------------------------
 
 
@@ -117,15 +98,6 @@ async def test_the_last_completion_may_give_the_answer(api: Any) -> None:
     assert (response.stop, response.output) == ("budget", Trip(city="Rome"))
     assert scene.model.requests[-1].tool_names == ["final_answer"]
     assert scene.bodies[-1]["tool_choice"] == "required"
-
-
-@pytest.mark.parametrize("mode", ["schema", "prompt"])
-async def test_the_last_completion_may_give_the_answer_as_text(mode: Any) -> None:
-    """The last completion of a budget may be a retry of an answer in text."""
-    usage = {"prompt_tokens": 60, "completion_tokens": 40, "total_tokens": 100}
-    scene = Scene(ScriptedAnswer("no", usage=usage), ROME, functions=())
-    response = await scene.run(output=Output(Trip, mode=mode), budget=Budget(tokens=10, then="answer"))
-    assert (response.stop, response.output) == ("budget", Trip(city="Rome"))
 
 
 @pytest.mark.parametrize("last", ["It is Rome.", final(town="Rome")], ids=["text", "call"])

@@ -259,13 +259,6 @@ async def test_a_run_without_a_type_has_no_values_and_reading_may_stop() -> None
         await anext(AsyncSwarm(ScriptedModel([]).client()).stream(Agent(), "Go", output=Trip).partial_outputs())
 
 
-async def test_a_fault_of_the_whole_answer_is_named_so() -> None:
-    """A fault of a wrapped value is a fault of the answer, not of an argument."""
-    scene = Scene('{"value": "many"}', '{"value": 3}', functions=())
-    response = await scene.run(output=int)
-    assert (response.output, "\nanswer: Input should be a valid integer" in told(response)[0]) == (3, True)
-
-
 def test_swarm_has_types_too() -> None:
     """`Swarm.run` and both of its streams take `output=`, and its event stream has `partial_output`."""
     model = ScriptedModel([ROME] * 3)

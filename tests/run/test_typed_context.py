@@ -45,23 +45,6 @@ async def run(*steps: Any, functions: list[Any], context: Any = None, **options:
 # --- functions ---
 
 
-async def test_functions_share_one_context_with_their_own_types() -> None:
-    db = Database("ink")
-    response = await run(
-        [call("spend"), call("collect", number=5), call("balance")],
-        functions=[spend, collect, balance],
-        resources={"db": db},
-    )
-    assert answers(response) == {"spend": "6 points", "collect": "collected", "balance": "Ada has 11"}
-    assert response.context_variables == {"customer": "Ada", "points": 11, "cart": ["ink"]}
-    assert response.context_as(Seen) == Seen("Ada", 11, ("ink",))
-
-
-async def test_a_direct_call_is_an_ordinary_call() -> None:
-    shop = Shop("Ada", 7)
-    assert await spend(shop, Database("ink")) == "6 points"
-
-
 async def test_a_wrong_change_fails_the_call_and_no_later_one() -> None:
     async def spoil(context_variables: Shop) -> str:
         context_variables.cart.append("ink")
@@ -104,16 +87,6 @@ async def test_a_context_that_another_function_spoiled_fails_the_call_only() -> 
     assert (ran, response.stop, response.unknown_calls) == ([], "answer", [])
 
 
-async def test_a_result_is_merged_after_the_view() -> None:
-    async def both(context_variables: Shop) -> Result:
-        context_variables.points = 1
-        context_variables.cart.append("ink")
-        return Result(value="both", context_variables={"points": 2})
-
-    response = await run(call("both"), functions=[both])
-    assert response.context_variables == {"customer": "Ada", "points": 2, "cart": ["ink"]}
-
-
 async def test_a_write_after_the_return_changes_nothing() -> None:
     kept: list[Shop] = []
 
@@ -128,19 +101,6 @@ async def test_a_write_after_the_return_changes_nothing() -> None:
 
     response = await run(call("keep"), call("later"), functions=[keep, later])
     assert response.context_variables == ADA
-
-
-async def test_readers_run_together_and_see_the_start_of_their_group() -> None:
-    meeting = [anyio.Event(), anyio.Event()]
-
-    async def read(number: int, context_variables: Seen) -> str:
-        meeting[number].set()
-        await meeting[1 - number].wait()
-        return str(context_variables.points)
-
-    with anyio.fail_after(120):
-        response = await run([call("read", number=0), call("read", number=1)], functions=[read])
-    assert [each["content"] for each in response.messages if each["role"] == "tool"] == ["7", "7"]
 
 
 async def test_a_generator_function_is_merged_at_its_end() -> None:
@@ -266,14 +226,6 @@ async def test_a_guard_gets_a_view_and_resources() -> None:
     assert answers(response)["collect"] == "not run: too few points"
 
 
-async def test_a_guard_may_still_have_a_default_of_its_own() -> None:
-    def check(checked: CheckedCall, limit: int = 3) -> None:
-        assert limit == 3
-
-    swarm, _ = swarm_of(call("collect", number=1), "Done.", middleware=[guard_tool(check)])
-    assert (await swarm.run(Agent(functions=[collect]), "Go", ADA)).context_variables["points"] == 8
-
-
 # --- resources ---
 
 
@@ -326,16 +278,6 @@ async def test_a_resource_must_be_passed_again_to_resume() -> None:
         await swarm.run(agent, history, resume={"a": True})
     response = await swarm.run(agent, history, resume={"a": True}, resources={"db": Database("Eve")})
     assert answers(response)["pay"] == "paid by Eve"
-
-
-async def test_eager_calls_may_have_resources() -> None:
-    @tool(repeatable=True)
-    async def look(at: str, db: Resource[Database]) -> str:
-        return db.rows[0] + at
-
-    swarm, _ = swarm_of([call("look", at="1"), call("look", at="2")], "Done.", eager_tools="always")
-    response = await swarm.run(Agent(functions=[look]), "Go", resources={"db": Database("x")})
-    assert [each["content"] for each in response.messages if each["role"] == "tool"] == ["x1", "x2"]
 
 
 @pytest.mark.parametrize("value", [Database(), [("db", 1)], {1: 2}, "db"])

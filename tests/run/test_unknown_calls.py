@@ -117,12 +117,6 @@ async def test_unknown_calls_of_earlier_turns_stay_listed(name: str) -> None:
     assert response.stop == "answer"
 
 
-async def test_the_message_of_a_call_is_not_searched() -> None:
-    """A function may return the text that unknown calls have."""
-    swarm = AsyncSwarm(ScriptedModel([call("look", text=UNKNOWN), "Done."]).client())
-    assert (await swarm.run(Shop().agent, "Hi")).unknown_calls == []
-
-
 @pytest.mark.parametrize("hook", [False, True])
 async def test_a_function_that_was_left_behind_is_unknown(hook: bool) -> None:
     """A function in a thread may still run after its timeout, also if `tool_error` then ends the run."""
@@ -145,22 +139,6 @@ async def test_a_function_that_was_left_behind_is_unknown(hook: bool) -> None:
     released.set()
 
 
-def test_an_unknown_call_is_a_frozen_value() -> None:
-    """An unknown call can be compared and put into a set, and cannot be changed."""
-    assert len({*unknown("1"), *unknown("1")}) == 1
-    with pytest.raises(AttributeError):
-        unknown("1")[0].id = "2"  # type: ignore[misc]
-
-
-def test_unknown_calls_are_part_of_a_response() -> None:
-    """Unknown calls count when two responses are compared, and `model_dump()` always has them."""
-    plain, uncertain = Response(), Response(unknown_calls=unknown("1"))
-    assert plain != uncertain
-    assert "unknown_calls" in plain.model_dump()
-    assert uncertain.model_dump()["unknown_calls"] == [{"id": "1", "name": "pay", "arguments": "{}", "agent": "Buyer"}]
-    assert Response.model_validate(uncertain.model_dump()) == uncertain
-
-
 # --- repeatable ---
 
 
@@ -172,15 +150,6 @@ async def test_a_repeatable_call_that_was_cut_stays_open() -> None:
     )
     assert told(response) == [("2", UNKNOWN)]
     assert response.unknown_calls == [*unknown("1", name="search"), *unknown("2")]
-
-
-async def test_a_repeatable_call_beside_a_handoff_is_answered() -> None:
-    """After a handoff no call stays open, because the new agent may not have the function."""
-    shop = Shop()
-    calls = [call("search", call_id="1"), call("leave", call_id="2")]
-    response = await shop.cancelled(*calls, until=lambda: shop.hung and shop.ran)
-    assert told(response) == [("1", UNKNOWN), ("2", "over")]
-    assert response.unknown_calls == unknown("1", name="search")
 
 
 @pytest.mark.parametrize("last", ['{"n": 0}', '{"n": 1}', '{"n'], ids=["running", "answered", "refused"])

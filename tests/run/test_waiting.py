@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import weakref
 from collections.abc import Mapping
 from typing import Any
 
-import anyio
 import pytest
 
 from aswarm import (
@@ -16,14 +13,12 @@ from aswarm import (
     Answer,
     Approve,
     AsyncSwarm,
-    CallWaiting,
     ConfigurationError,
     Hold,
     OpenCall,
     Swarm,
     current_call,
     external_tool,
-    function_tool,
     tool,
     waiting,
 )
@@ -54,14 +49,6 @@ async def test_an_approved_call_runs_and_the_model_goes_on() -> None:
     assert (response.text, shop.ran, response.waiting) == ("Done.", [("refund", 7)], [])
     assert "waiting" not in json.dumps(shop.model.requests[-1].body)
     check_history([*history, *response.messages])
-
-
-async def test_approve_as_a_function_gets_arguments_and_context() -> None:
-    """A small amount runs at once; a large amount waits with the reason that the function returns."""
-    shop = Shop([call("pay", amount=5), call("pay", amount=50)])
-    response = await shop.run()
-    assert shop.ran == [("pay", 5)]
-    assert [(each.index, each.reason) for each in response.waiting] == [(1, "large")]
 
 
 async def test_a_function_that_asks_gets_the_answer() -> None:
@@ -191,33 +178,6 @@ async def test_a_middleware_that_holds_a_call_after_its_function() -> None:
     assert [each.name for each in caught.value.response.unknown_calls] == ["pay"]
 
 
-async def test_a_call_that_waits_before_one_of_its_id() -> None:
-    """A later call with the same id waits too, because its answer would be taken for the answer of the earlier call."""
-    shop = Shop([call("refund", call_id="x", order=1), call("refund", call_id="x", order="many")], "Done.")
-    response = await shop.run()
-    assert (response.stop, len(response.waiting), shop.ran, contents(response)) == ("waiting", 2, [], [])
-
-
-async def test_an_undeclared_call_that_waits_before_an_answered_call_of_its_id() -> None:
-    """A call that waits beside a finished call of its id is answered as interrupted, and the run fails."""
-
-    async def ask(order: int) -> str:
-        if order == 1:
-            _ask_elsewhere()
-        return "asked"
-
-    model = ScriptedModel([[call("ask", call_id="x", order=1), call("ask", call_id="x", order=2)], "Done."])
-    with pytest.raises(ConfigurationError, match=r"'ask' .* raised Hold.*may_wait=True") as caught:
-        await AsyncSwarm(model.client()).run(Agent(functions=[ask]), "Go")
-    response = caught.value.response
-    assert response is not None
-    assert (response.stop, response.waiting, contents(response)) == ("error", [], ["not run: interrupted", "asked"])
-
-
-def _ask_elsewhere() -> None:
-    raise Hold("Which?")
-
-
 async def test_a_history_that_was_not_executed_is_decided_call_by_call() -> None:
     """After execute_tools=False, an undecided call stays open, whatever its function."""
     shop = Shop([call("note", call_id="a", text="1"), call("note", call_id="b", text="2")], "Done.")
@@ -229,18 +189,6 @@ async def test_a_history_that_was_not_executed_is_decided_call_by_call() -> None
         [("note", "1")],
         ["not decided"],
     )
-
-
-async def test_typed_events_have_the_calls_that_wait() -> None:
-    """A call that waits has a `CallWaiting` in place of its `ToolCallFinished`."""
-    shop = Shop([call("ask", call_id="call_1", what="account")])
-    async with shop.swarm.stream(shop.agent, "Go") as run:
-        events = [event async for event in run]
-    (event,) = [each for each in events if isinstance(each, CallWaiting)]
-    assert event.to_dict() == {
-        "type": "CallWaiting", "index": 0, "id": "call_1", "name": "ask", "arguments": '{"what": "account"}',
-        "agent": "A", "reason": "Which account?", "data": {"of": "account"},
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -298,49 +246,6 @@ async def test_an_async_approve_and_one_that_fails() -> None:
     model = ScriptedModel([[call("act", divisor=0)], [call("act", divisor=1)], "Done."])
     response = await AsyncSwarm(model.client()).run(Agent(functions=[act]), "Go")
     assert (response.stop, contents(response), ran) == ("waiting", ["Error: ZeroDivisionError: division by zero"], [])
-
-
-async def test_looking_at_the_response_changes_nothing() -> None:
-    """A reader of `run.response` in the middle of a turn gets the same end as another reader."""
-    ends: list[Any] = []
-    for looks in (False, True):
-        shop = Shop([call("transfer_to_other"), call("refund", order=7), call("slow_leave")], "Done.")
-        third = Agent(name="Third")
-
-        async def slow_leave(target: Agent = third) -> Agent:
-            await anyio.sleep(0.05)
-            return target
-
-        shop.agent.functions.append(function_tool(slow_leave, name="slow_leave", description="", parameters=EMPTY))
-        async with shop.swarm.stream(shop.agent, "Go", {"limit": 10}) as run:
-            async for event in run:
-                if looks:
-                    assert run.response.messages is not event
-        ends.append((run.response.agent.name, run.response.stop, contents(run.response)))
-    assert ends[0] == ends[1]
-
-
-async def test_a_response_that_waits_keeps_no_frames_alive() -> None:
-    """A response that waits keeps no object of the functions of its run alive."""
-
-    class Big:
-        """Something that a function has in a local variable."""
-
-    found: list[Any] = []
-
-    @tool(may_wait=True)
-    async def ask() -> str:
-        big = Big()
-        found.append(weakref.ref(big))
-        raise Hold("Which?")
-
-    gc.disable()
-    try:
-        model = ScriptedModel([[call("ask")]])
-        await AsyncSwarm(model.client()).run(Agent(functions=[ask]), "Go")
-        assert found[0]() is None
-    finally:
-        gc.enable()
 
 
 def test_a_step_of_swarm_runs_calls_that_need_approval() -> None:
