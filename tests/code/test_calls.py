@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
@@ -15,7 +15,6 @@ from aswarm import (
     AsyncSwarm,
     Budget,
     Progress,
-    Result,
     RunError,
     RunFinished,
     Swarm,
@@ -26,10 +25,9 @@ from aswarm import (
     ToolProgress,
     agent_tool,
     current_call,
-    tool,
 )
 from aswarm.code import code_tool
-from aswarm.guards import Block, Blocked, guard_tool
+from aswarm.guards import Blocked, guard_tool
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.code.coded import agent_of, result_in, result_of, run_code, swarm_of
 
@@ -68,13 +66,6 @@ def desk() -> Desk:
     return Desk()
 
 
-async def test_a_call_starts_when_the_code_awaits_it(desk: Desk) -> None:
-    """A call that is made first and awaited second starts second."""
-    code = "second = look(2)\nfirst = await look(1)\n[first, await second]"
-    assert await result_of(code, desk.look) == "[10, 20]"
-    assert desk.notes == ["look 1", "look 2"]
-
-
 async def test_a_call_that_is_never_awaited_is_a_type_error_and_never_starts(desk: Desk) -> None:
     """The type check names the line; without the check, nothing runs either."""
     assert "code.py:2:1: warning[unused-awaitable]" in await result_of("1\nlook(1)\n3", desk.look)
@@ -101,26 +92,6 @@ async def test_calls_that_are_not_safe_together_run_in_order(desk: Desk) -> None
     assert desk.most == 1
 
 
-async def test_a_limiter_counts_calls_inside_code(desk: Desk) -> None:
-    """A limiter of a tool bounds the calls inside code too."""
-    limited = tool(limiter=anyio.CapacityLimiter(2))(desk.look)
-    await run_code("await asyncio.gather(*[look(number) for number in range(6)])", limited)
-    assert desk.most == 2
-
-
-async def test_pipelines_go_on_when_all_calls_of_the_round_have_ended(desk: Desk) -> None:
-    """The order does not depend on the time of a call."""
-    code = """
-async def pipeline(number):
-    first = await look(number)
-    return await look(first)
-
-await asyncio.gather(*[pipeline(number) for number in (1, 2)])
-"""
-    assert await result_of(code, desk.look) == "[100, 200]"
-    assert [sorted(desk.notes[:2]), sorted(desk.notes[2:])] == [["look 1", "look 2"], ["look 10", "look 20"]]
-
-
 async def test_arguments_are_checked_like_all_arguments(desk: Desk) -> None:
     """The types are checked before the code runs, and pydantic checks the values."""
     assert 'Expected `int`, found `Literal["x"]`' in await result_of('await look("x")', desk.look)
@@ -128,22 +99,6 @@ async def test_arguments_are_checked_like_all_arguments(desk: Desk) -> None:
     text = await result_of(code, desk.look, type_check=False)
     assert text == "Error: number: Input should be a valid integer, unable to parse string as an integer (got 'x')"
     assert desk.notes == []
-
-
-async def test_defaults_keywords_and_positions_work() -> None:
-    """Code calls functions like Python does."""
-
-    async def join(first: str, second: str = "b", third: str | None = None) -> str:
-        return f"{first}{second}{third}"
-
-    code = 'await join("a") + await join("x", third="z") + await join(second="2", first="1")'
-    assert await result_of(code, join) == "abNonexbz12None"
-
-
-async def test_a_failed_call_raises_with_the_text_that_the_model_would_read(desk: Desk) -> None:
-    """The code gets a RuntimeError with the text of the failure."""
-    code = "try:\n    await fails(1)\nexcept RuntimeError as error:\n    text = str(error)\ntext"
-    assert await result_of(code, desk.fails) == "no 1"
 
 
 async def test_code_that_fails_names_its_line_and_the_calls_that_ran(desk: Desk) -> None:
@@ -180,31 +135,6 @@ async def test_values_without_json_are_shown_as_text(desk: Desk) -> None:
     assert "<deeply nested>" in deep
 
 
-async def test_guards_see_each_call(desk: Desk) -> None:
-    """A blocked call raises in the code, and its function does not run."""
-    seen: list[int] = []
-
-    async def small(checked: Any) -> Block | None:
-        if checked.name != "look":
-            return None
-        seen.append(checked.arguments["number"])
-        return Block("too large") if checked.arguments["number"] > 1 else None
-
-    code = """
-results = []
-for number in range(3):
-    try:
-        results.append(await look(number))
-    except RuntimeError as error:
-        results.append(str(error))
-results
-"""
-    text = await result_of(code, desk.look, swarm={"middleware": [guard_tool(small)]})
-    assert json.loads(text)[:2] == [0, 10]
-    assert "too large" in json.loads(text)[2]
-    assert (seen, desk.notes) == ([0, 1, 2], ["look 0", "look 1"])
-
-
 @pytest.mark.parametrize("before", [0, 1])
 async def test_a_guard_that_fails_blocks_the_run(before: int, desk: Desk) -> None:
     """The code cannot catch it, and functions that ran leave an unknown outcome."""
@@ -238,50 +168,6 @@ async def test_a_budget_counts_calls_inside_code(desk: Desk) -> None:
     response = await swarm.run(agent_of(desk.look), "Go", budget=Budget(tool_calls=4))
     assert desk.notes == ["look 0", "look 1", "look 2"]
     assert "not run: the budget of 4 tool calls is used up" in result_in(response)
-
-
-async def test_calls_share_the_context_variables_of_the_run() -> None:
-    """A function inside code reads and writes them, and its `Result` changes them."""
-
-    async def add(amount: int, context_variables: dict[str, Any]) -> int:
-        context_variables["sum"] = context_variables.get("sum", 0) + amount
-        return int(context_variables["sum"])
-
-    async def read(context_variables: Mapping[str, Any]) -> int:
-        return int(context_variables["sum"])
-
-    async def mark() -> Result:
-        return Result(value="marked", context_variables={"marked": True})
-
-    response = await run_code("await add(2)\nawait add(3)\n[await mark(), await read()]", add, read, mark)
-    assert result_in(response) == '["marked", 5]'
-    assert response.context_variables == {"sum": 5, "marked": True}
-
-
-async def test_a_handoff_ends_the_code_after_its_round(desk: Desk) -> None:
-    """Later lines do not run; the other calls of the gather run, like the other calls of one message."""
-    other = Agent(name="Other")
-
-    async def hand_over() -> Agent:
-        return other
-
-    code = """
-async def both(number):
-    await look(number)
-    return await plain(number)
-
-await look(1)
-await asyncio.gather(hand_over(), plain(2), both(3))
-await look(4)
-"""
-    for concurrent in (True, False):
-        desk.notes.clear()
-        response = await run_code(code, desk.look, desk.plain, hand_over, swarm={"concurrent_tools": concurrent})
-        assert response.agent is other
-        assert response.text == "Done."
-        assert result_in(response) == '{"assistant": "Other"}'
-        assert desk.notes == ["look 1", "plain 2", "look 3"]
-        check_history(response.messages)
 
 
 async def test_an_agent_among_the_functions_is_a_handoff(desk: Desk) -> None:
@@ -351,19 +237,6 @@ async def test_code_runs_inside_an_agent_inside_code(desk: Desk) -> None:
         response = await AsyncSwarm(ScriptedModel(script).client()).run(outer, "Go")
     assert json.loads(result_in(response)) == ["inner done"] * 8
     assert desk.notes == ["look 1"] * 8
-
-
-async def test_many_runs_of_code_at_once(desk: Desk) -> None:
-    """More runs than workers each get their own results."""
-    texts: dict[int, str] = {}
-
-    async def one(number: int) -> None:
-        texts[number] = await result_of(f"x = await look({number})\ny = await look(x)\n[x, y]", desk.look)
-
-    async with anyio.create_task_group() as group:
-        for number in range(20):
-            group.start_soon(one, number)
-    assert texts == {number: f"[{number * 10}, {number * 100}]" for number in range(20)}
 
 
 def test_code_runs_in_a_swarm_without_await(desk: Desk) -> None:

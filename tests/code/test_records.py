@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -228,41 +226,6 @@ async def test_code_that_waits_is_continued_from_its_journal(tmp_path: Path) -> 
             assert [each.name for each in other.unknown_calls] == ["ask"]
         else:
             assert (other.stop, other.waiting, other.unknown_calls) == ("waiting", response.waiting, [])
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_call_inside_code_that_waits_is_recorded_with_its_data(tmp_path: Path) -> None:
-    """The next process waits for the same decision, and does not call the function again."""
-    asked: list[str] = []
-    staying = anyio.Event()
-
-    @tool(may_wait=True)
-    async def ask(question: str) -> str:
-        asked.append(question)
-        raise Hold(question, data={"n": 1})
-
-    async def stay() -> None:
-        staying.set()
-        await anyio.sleep_forever()
-
-    code = """
-async def stays():
-    try:
-        await stay()
-    except RuntimeError:
-        pass
-
-await asyncio.gather(ask("why?"), stays())
-"""
-    agent = agent_of(ask, stay)
-
-    def is_written() -> bool:
-        with closing(sqlite3.connect(tmp_path / "1.sqlite")) as file:
-            return any(b"CallWaiting" in data for (data,) in file.execute("SELECT data FROM aswarm_entry"))
-
-    stored = await next_process(tmp_path, (agent, swarm_of(code)), lambda: staying.is_set() and is_written(), agent)
-    (inside,) = stored.waiting[0].data["waiting"]
-    assert (inside["reason"], inside["data"], asked) == ("why?", {"n": 1}, ["why?"])
 
 
 async def test_readers_of_a_run_get_the_calls_inside_and_no_private_fields() -> None:

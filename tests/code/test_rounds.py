@@ -219,34 +219,6 @@ out
     assert json.loads(result_in(response)) == [3, 4, 5, 6, 7]
 
 
-async def test_polling_and_one_gather_are_no_repetition() -> None:
-    """A tool with `polls` is not counted, and the calls of one round are admitted together."""
-    notes: list[int] = []
-
-    async def look(number: int) -> int:
-        notes.append(number)
-        return 1
-
-    budget = Budget(repeats=2)
-    code = "[await look(1) for _ in range(5)]"
-    await swarm_of(code).run(agent_of(tool(polls=True)(look)), "Go", budget=budget)
-    assert len(notes) == 5
-    await swarm_of("await asyncio.gather(*[look(1) for _ in range(5)])").run(agent_of(look), "Go", budget=budget)
-    assert len(notes) == 10
-
-
-async def test_a_model_that_repeats_a_refused_call_in_code_is_stopped() -> None:
-    """The run ends after `repeats` turns with a refusal."""
-
-    async def look() -> int:
-        return 1
-
-    model = ScriptedModel([call("run_code", code=f"await look()\nawait look()\n{n}") for n in range(9)])
-    response = await AsyncSwarm(model.client()).run(agent_of(look), "Go", budget=Budget(repeats=2))
-    assert (response.stop, response.spent) == ("budget", "repeats")
-    assert len(model.requests) == 3
-
-
 @pytest.mark.parametrize(
     ("code", "stop"), [("await transfer_to_{}()", "budget"), ("await look()\nawait transfer_to_{}()", "max_turns")]
 )
@@ -307,14 +279,6 @@ async def test_functions_of_code_are_checked_before_the_first_request() -> None:
         with pytest.raises(ConfigurationError, match=text):
             await swarm.run(agent_of(function), "Go", **options)
     assert model.requests == []
-
-
-async def test_a_handoff_to_code_with_missing_resources_fails() -> None:
-    """The error comes before the request of the new agent."""
-    model = ScriptedModel([call("transfer_to_coder")])
-    with pytest.raises(ConfigurationError, match=r"the handoff to 'Coder' failed.*save in run_code"):
-        await AsyncSwarm(model.client()).run(Agent(name="A", functions=[agent_of(save)]), "Go")
-    assert len(model.requests) == 1
 
 
 async def test_code_gets_the_resources_of_the_run() -> None:

@@ -91,13 +91,6 @@ async def place(lines: list[Line2], colour: Literal['red', 'blue'], days: Litera
     )
 
 
-def test_classes_may_contain_themselves() -> None:
-    async def grow(tree: Tree) -> None:
-        """Grow."""
-
-    assert "class Tree(TypedDict):\n    children: list[Tree]" in text_of(grow)
-
-
 def test_the_same_class_has_one_name() -> None:
     async def one(line: Line) -> None: ...
     async def two(line: Line) -> None: ...
@@ -130,14 +123,6 @@ async def test_names_that_python_does_not_allow_are_changed() -> None:
     assert seen == [{"max-results": 3}, {}]
 
 
-async def test_classes_are_names_in_the_code() -> None:
-    async def total(order: Order) -> float:
-        return sum(line.price for line in order.lines)
-
-    code = 'order: Order = {"id": 1, "lines": [{"item": "a", "price": 2.5}, {"item": "b"}]}\nawait total(order)'
-    assert await result_of(code, total) == "4.0"
-
-
 @pytest.mark.parametrize(
     "code", ["await rows(n=None)", "n: int | None = None\nawait rows(n=n, many=None)", "await rows()"]
 )
@@ -149,13 +134,6 @@ async def test_none_means_the_default(code: str) -> None:
 
     assert await result_of(code, rows) == "3 [1]"
     assert "async def rows(n: int = ..., many: list[int | None] = ...) -> str:" in text_of(rows)
-
-
-async def test_none_is_refused_for_a_parameter_without_a_default() -> None:
-    async def rows(n: int) -> str:
-        return str(n)
-
-    assert "Expected `int`, found `None`" in await result_of("await rows(n=None)", rows)
 
 
 def test_schemas_of_other_programs() -> None:

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from aswarm import Answer, ConfigurationError, Hold, current_call, tool
-from tests.support.code.coded import USER, agent_of, result_in, run_code, swarm_of
+from tests.support.code.coded import USER, agent_of, result_in, swarm_of
 
 pytestmark = pytest.mark.anyio
 
@@ -25,12 +25,6 @@ class Desk:
 
     async def ask(self) -> str:
         """Ask the user."""
-        if current_call().answer is None:
-            raise Hold("Which?")
-        return f"asked {current_call().answer}"
-
-    def ask_alone(self) -> str:
-        """Ask the user, in a function whose calls run alone."""
         if current_call().answer is None:
             raise Hold("Which?")
         return f"asked {current_call().answer}"
@@ -66,11 +60,3 @@ async def test_code_in_which_nothing_has_started_stays_open() -> None:
     history += asked.messages
     response = await swarm.run(agent, history, resume={outer.id: Answer({inner["id"]: {"answer": "this"}})})
     assert (result_in(response), response.text) == ("asked this", "Done.")
-
-
-@pytest.mark.parametrize("options", [{}, {"concurrent_tools": False}])
-async def test_a_call_in_code_that_runs_alone_needs_no_declaration(options: dict[str, Any]) -> None:
-    desk = Desk()
-    functions, name = ([desk.look, desk.ask], "ask") if options else ([desk.look, desk.ask_alone], "ask_alone")
-    response = await run_code(f"await asyncio.gather({name}(), look())", *functions, swarm=options)
-    assert (response.stop, desk.ended) == ("waiting", [])

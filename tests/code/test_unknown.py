@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,9 @@ from aswarm.middleware import Handlers, ToolCall, ToolOutcome
 from aswarm.testing import Request, ScriptedModel, call, check_history
 from tests.support.code.coded import (
     USER,
-    cancelled,
     journaled,
     kept_run,
     local_runs,
-    next_process,
     recorded,
     result_in,
     resumed,
@@ -130,15 +126,6 @@ async def test_a_call_with_functions_inside_is_not_reported_as_not_run(code: str
     assert bank.notes == ["charge 700"]
 
 
-async def test_a_neighbour_that_has_not_started_is_still_not_run() -> None:
-    """A call that has started and a call that has not are listed separately."""
-    bank = Bank("await asyncio.gather(helper(request='x'), pay(amount=5), pay(amount=6))")
-    response = await bank.decided(Answer({"outer.1": False}))
-    assert "[not run, because the code ended without them: pay (outer.2)]" in result_in(response)
-    assert result_in(response).endswith(STOPPED)
-    assert unknown(response) == ["outer.0"]
-
-
 async def test_code_that_fails_names_only_calls_that_have_run() -> None:
     """Denied, blocked, invalid and late calls are not named; a denied call with functions inside has run."""
     waits = "try:\n    await pay(amount={})\nexcept PermissionError:\n    pass\n"
@@ -190,34 +177,6 @@ async def test_a_decision_that_lets_the_call_wait_again_reports_nothing() -> Non
     assert (result_in(response), unknown(response)) == ('["Done.", "paid"]', [])
 
 
-async def test_other_code_than_its_record_lists_the_call() -> None:
-    """The call and the code are unknown if the code differs from its record."""
-    bank = Bank()
-    response = await bank.swarm().run(bank.agent(), "Go")
-    stored = json.loads(json.dumps([USER, *response.messages]))
-    inner = stored[1]["waiting"][0]["data"]["messages"][0]["tool_calls"][1]
-    inner["function"]["arguments"] = '{"amount": 6}'
-    last = await bank.swarm().run(bank.agent(), stored, resume={"outer": True})
-    assert unknown(last) == ["outer.0", "outer"]
-    assert bank.notes == ["charge 700"]
-
-
-async def test_a_cancelled_run_lists_each_call() -> None:
-    """The call that runs, the call in which functions had run, and the code are unknown."""
-    bank = Bank("await asyncio.gather(pay(amount=5), helper(request='x'))")
-    response = await bank.swarm(concurrent_tools=False).run(bank.agent(), "Go")
-    stored = json.loads(json.dumps([USER, *response.messages]))
-    assert [each["name"] for each in response.waiting[0].data["waiting"]] == ["pay", "helper"]
-    bank.stops = True
-    swarm, resume = bank.swarm(middleware=[bank.noting]), {"outer": Answer({"outer.0": True})}
-
-    def both() -> bool:
-        return "helper" in bank.waiting and "pay 5" in bank.notes
-
-    last = await cancelled(swarm, bank.agent(), both, *stored, resume=resume)
-    assert sorted(unknown(last)) == ["outer", "outer.0", "outer.1"]
-
-
 async def test_code_in_an_agent_tool_reports_to_the_outer_run() -> None:
     """The answer of the inner run does not hide the unknown call."""
     bank = Bank()
@@ -264,27 +223,6 @@ async def test_a_conversation_and_a_log_list_the_call() -> None:
         await chat.run("Go")
         response = await chat.resume({"outer": Answer({"outer.1": False})})
         assert unknown(response) == unknown(await chat.load()) == ["outer.0"]
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_run_that_is_closed_lists_the_call_that_waits(tmp_path: Path) -> None:
-    """The process dies while a call inside the code waits, and another version of the program closes the run."""
-    bank, other = Bank("await asyncio.gather(helper(request='x'), dies())"), Bank()
-
-    async def dies() -> None:
-        """Stay."""
-        await anyio.sleep_forever()
-
-    def agent_of(bank: Bank) -> Agent:
-        return Agent(name="Coder", instructions="coder", functions=[code_tool(*bank.functions(), dies)])
-
-    def is_written() -> bool:
-        with closing(sqlite3.connect(tmp_path / "1.sqlite")) as file:
-            return any(b"CallWaiting" in data for (data,) in file.execute("SELECT data FROM aswarm_entry"))
-
-    stored = await next_process(tmp_path, (agent_of(bank), bank.swarm()), is_written, agent_of(other), version="2")
-    assert sorted(unknown(stored)) == ["outer", "outer.0", "outer.1"]
-    assert (bank.notes, other.notes) == (["charge 700"], [])
 
 
 async def test_code_that_waits_lists_its_unknown_calls_after_the_death_of_its_process(tmp_path: Path) -> None:

@@ -15,21 +15,17 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import pytest
 from pydantic import BaseModel, Field
 
-from aswarm import Agent, Answer, Approve, AsyncSwarm, Result, ToolCallFinished, ToolProgress, external_tool, tool
-from aswarm.conversations import Conversation, MemoryStore
+from aswarm import Agent, Answer, Approve, AsyncSwarm, Result, ToolCallFinished, external_tool, tool
 from aswarm.guards import Block, Replace, Say, guard_tool
 from aswarm.middleware import clip_results
 from aswarm.testing import ScriptedModel, call
 from tests.support.code.coded import (
     agent_of,
-    kept_run,
-    local_runs,
     recorded,
     result_in,
     result_of,
     resumed,
     run_code,
-    swarm_of,
 )
 
 pytestmark = pytest.mark.anyio
@@ -164,13 +160,6 @@ async def test_a_value_has_its_declared_type_and_is_the_same_in_each_replay(
         assert result_in(again) == result_in(first)
 
 
-async def test_nan_is_a_number_in_the_code_and_in_its_replay() -> None:
-    """NaN differs from itself before and after a replay."""
-    functions = [function_of(float, math.nan), gate]
-    waiting = await run_code("v = await get()\nawait gate()\n[v != v, type(v).__name__]", *functions)
-    assert result_in(await resumed(agent_of(*functions), waiting, True)) == '[true, "float"]'
-
-
 async def price(number: int) -> int:
     """Get the price."""
     return number * 10
@@ -195,21 +184,6 @@ async def test_changed_arguments_change_nothing_else_in_the_replay() -> None:
     """Each decision replays the results of the earlier calls, with their changed arguments."""
     decisions = [{f"outer.{place}": Approve({"number": place + 5})} for place in range(3)]
     assert result_in(await decided(SUM, [tool(approve=True)(price)], decisions)) == "180"
-
-
-async def test_a_failed_call_with_changed_arguments_has_the_same_text_in_the_replay() -> None:
-    """The text has the changed arguments."""
-
-    @tool(approve=True)
-    async def check(number: int) -> int:
-        """Check."""
-        raise ValueError(f"not {number}")
-
-    code = "out = []\nfor n in (1, 2):\n    try:\n        await check(n)\n    except RuntimeError as e:\n        out.append(str(e))\nout"
-    decisions = [{f"outer.{place}": Approve({"number": 9})} for place in range(2)]
-    assert (
-        result_in(await decided(code, [check], decisions)) == '["Error: ValueError: not 9", "Error: ValueError: not 9"]'
-    )
 
 
 @pytest.mark.parametrize(
@@ -244,21 +218,6 @@ async def test_the_code_gets_the_changes_of_a_guard_to_arguments_in_each_replay(
     decisions = [{f"outer.{place}": True} for place in range(3)]
     options = {"middleware": [guard_tool(before)]}
     assert result_in(await decided(SUM, [tool(approve=True)(price)], decisions, **options)) == "360"
-
-
-async def test_a_withheld_value_does_not_reach_the_code() -> None:
-    """The code gets neither the value nor a copy of it beside the text of the guard."""
-    secret = "hide-me"
-
-    async def read() -> list[str]:
-        """Read."""
-        return [secret]
-
-    guard = guard_tool(after=lambda checked: Block("secret") if checked.name == "read" else None)
-    assert secret in await result_of("v = await read()\nstr(v)", read)
-    response = await run_code("v = await read()\nstr(v)", read, swarm={"middleware": [guard]})
-    assert secret not in json.dumps(response.messages)
-    assert "the result is withheld: secret" in result_in(response)
 
 
 async def test_a_withheld_result_is_an_error_in_the_code() -> None:
@@ -296,25 +255,3 @@ async def test_an_external_result_is_the_data_of_the_answer() -> None:
     code = "a = await locate()\nb = await locate()\nc = await locate()\n[a, b, c]"
     decisions = [{"outer.0": Answer(None)}, {"outer.1": Answer(5)}, {"outer.2": "5"}]
     assert result_in(await decided(code, [locate], decisions)) == '[null, 5, "5"]'
-
-
-async def test_middleware_and_readers_get_the_text_of_a_call() -> None:
-    """The code gets the value, and others the text that the model would read outside of code."""
-    async with swarm_of("await get()").stream(agent_of(function_of(str | None, None)), "Go") as run:
-        values = [event.value async for event in run if isinstance(event, ToolProgress)]
-    assert [each.content for each in values if isinstance(each, ToolCallFinished)] == ["None"]
-
-
-async def test_a_local_run_replays_changed_arguments() -> None:
-    """The changed arguments are in the stored conversation, also for `resume` of a `Conversation`."""
-    agent = agent_of(tool(approve=True)(price))
-    decisions = [("outer", {f"outer.{n}": {"approve": {"arguments": {"number": n + 5}}}}) for n in range(3)]
-    async with local_runs(agent, swarm_of(SUM)) as runs:
-        entries = await kept_run(runs, *decisions)
-    assert [each.to_dict()["content"] for each in entries if each.type == "ToolCallFinished"] == ["180"]
-    async with MemoryStore() as store:
-        chat = Conversation(store, "c", swarm_of(SUM), agent=agent)
-        response = await chat.run("Go")
-        for place in range(3):
-            response = await chat.resume({"outer": Answer({f"outer.{place}": Approve({"number": place + 5})})})
-    assert result_in(response) == "180"

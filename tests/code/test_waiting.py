@@ -11,16 +11,14 @@ from aswarm import (
     Agent,
     Answer,
     Approve,
-    AsyncSwarm,
     ConfigurationError,
     Deny,
     Hold,
-    agent_tool,
     current_call,
     external_tool,
     tool,
 )
-from aswarm.testing import ScriptedModel, call, check_history
+from aswarm.testing import check_history
 from tests.support.code.coded import USER, agent_of, result_in, resumed, run_code, waiting_inside
 
 pytestmark = pytest.mark.anyio
@@ -76,38 +74,6 @@ def desk() -> Desk:
 PAIR = "await asyncio.gather(pay(1), look(2), pay(3))"
 
 
-async def test_the_calls_that_need_no_decision_run_at_once(desk: Desk) -> None:
-    """The waiting calls are in the data of the outer call, each with its question."""
-    response = await desk.start(PAIR)
-    assert desk.notes == ["look 2"]
-    inside = waiting_inside(response)
-    assert [(each["id"], each["name"], each["reason"]) for each in inside] == [
-        ("outer.0", "pay", "needs approval"),
-        ("outer.2", "pay", "needs approval"),
-    ]
-    assert response.waiting[0].reason == "pay needs approval; pay needs approval"
-    assert inside[0]["arguments"] == '{"number": 1}'
-    assert inside[0]["agent"] == "Coder"
-
-
-async def test_an_approval_continues_the_code_where_it_waited(desk: Desk) -> None:
-    """Calls that have finished do not run again."""
-    response = await resumed(desk.agent(), await desk.start(f"x = await look(1)\ny = {PAIR}\n[x, y]"), True)
-    assert result_in(response) == '[10, ["paid 1", 20, "paid 3"]]'
-    assert (desk.notes[:2], sorted(desk.notes[2:])) == (["look 1", "look 2"], ["pay 1", "pay 3"])
-    assert response.text == "Done."
-
-
-async def test_a_result_that_reads_like_a_refusal_is_a_result_after_the_wait(desk: Desk) -> None:
-    async def state(number: int) -> str:
-        """Get the state."""
-        return f"stopped at {number}"
-
-    pay = tool(approve=True)(desk.pay)
-    response = await run_code("[await state(1), await pay(2)]", state, pay)
-    assert result_in(await resumed(agent_of(state, pay), response, True)) == '["stopped at 1", "paid 2"]'
-
-
 async def test_one_decision_after_the_other(desk: Desk) -> None:
     """An approved call runs at once; the code continues after the last decision of the gather."""
     agent, first = desk.agent(), await desk.start(PAIR)
@@ -129,14 +95,6 @@ async def test_a_denial_resumes_the_gather_at_once(desk: Desk) -> None:
     assert desk.notes == ["look 2"]
 
 
-async def test_a_denial_resumes_the_gather_even_if_a_sibling_has_no_decision(desk: Desk) -> None:
-    """The code handles the denial, and ends without the other call."""
-    code = f"try:\n    {PAIR}\nexcept PermissionError as error:\n    text = str(error)\n[text, await look(9)]"
-    response = await resumed(desk.agent(), await desk.start(code), Answer({"outer.2": False}))
-    assert result_in(response).startswith('["not run: denied by the user", 90]\n[not run')
-    assert desk.notes == ["look 2", "look 9"]
-
-
 async def test_code_that_needs_the_sibling_of_a_denied_call_runs_it(desk: Desk) -> None:
     """If each task handles its own denial, the gather still waits for the other call."""
     code = """
@@ -155,23 +113,6 @@ await asyncio.gather(*[one(number) for number in range(3)])
     third = await resumed(agent, second, Answer({"outer.2": False}), *first.messages)
     assert result_in(third) == '["paid 0", "denied 1", "denied 2"]'
     assert desk.notes == ["pay 0"]
-
-
-async def test_questions_and_external_tools_wait_too(desk: Desk) -> None:
-    """A function runs again with the answer; the result of an external tool is the decision."""
-    code = 'await asyncio.gather(ask("why?"), locate())'
-    response = await desk.start(code)
-    assert [each["reason"] for each in waiting_inside(response)] == ["why?", "runs outside of this program"]
-    decisions = Answer({"outer.0": Answer("because"), "outer.1": "Oslo"})
-    assert result_in(await resumed(desk.agent(), response, decisions)) == '["answered because", "Oslo"]'
-
-
-async def test_changed_arguments_reach_the_function(desk: Desk) -> None:
-    response = await resumed(
-        desk.agent(), await desk.start("await pay(1)"), Answer({"outer.0": Approve({"number": 7})})
-    )
-    assert result_in(response).endswith("paid 7")
-    assert desk.notes == ["pay 7"]
 
 
 async def test_code_that_waits_several_times(desk: Desk) -> None:
@@ -200,31 +141,6 @@ async def test_a_denial_of_the_outer_call_ends_the_code(desk: Desk) -> None:
     response = await resumed(desk.agent(), await desk.start(PAIR), False)
     assert result_in(response).startswith("stopped: denied by the user, after functions had run inside")
     assert [each.name for each in response.unknown_calls] == ["run_code"]
-
-
-async def test_an_agent_inside_code_waits_with_its_own_calls(desk: Desk) -> None:
-    """The decision goes through the code and the run of the agent."""
-
-    def script(request: Any) -> Any:
-        is_inner = request.messages[0]["content"] == "inner"
-        if any(each["role"] == "tool" for each in request.messages):
-            return "paid by the agent" if is_inner else "Done."
-        return (
-            call("pay", call_id="p", number=5)
-            if is_inner
-            else call("run_code", call_id="outer", code='await payer(request="x")')
-        )
-
-    payer = agent_tool(Agent(name="Payer", instructions="inner", functions=[tool(approve=True)(desk.pay)]))
-    agent = Agent(name="Coder", instructions="outer", functions=agent_of(payer).functions)
-    swarm = AsyncSwarm(ScriptedModel(script).client())
-    response = await swarm.run(agent, "Go")
-    (inside,) = waiting_inside(response)
-    assert inside["data"]["waiting"][0]["id"] == "p"
-    stored = json.loads(json.dumps([USER, *response.messages]))
-    last = await swarm.run(agent, stored, resume={"outer": Answer({"outer.0": Answer({"p": True})})})
-    assert result_in(last) == "paid by the agent"
-    assert desk.notes == ["pay 5"]
 
 
 async def test_a_history_cannot_approve_a_call(desk: Desk) -> None:

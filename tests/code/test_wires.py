@@ -9,7 +9,6 @@ import pytest
 
 from aswarm.conversations import MemoryStore
 from aswarm.runs import show_answers
-from aswarm.serve.wires.agui.encoder import AGUIWire
 from aswarm.serve.wires.vercel.encoder import VercelWire
 from tests.support.code.coded import agent_of, kept_run, local_runs, swarm_of
 
@@ -43,14 +42,6 @@ async def test_vercel_keeps_a_part_for_each_call_inside() -> None:
     assert last["progress-outer"]["type"] == "CodeStarted"
     contents = {name: each["content"] for name, each in last.items() if "content" in each}
     assert contents == {"progress-outer-outer.0": "1", "progress-outer-outer.1": "2"}
-
-
-async def test_agui_names_the_outer_call_of_each_event() -> None:
-    """Each event of a call inside has the id of the outer call."""
-    found = await frames(AGUIWire(), "await look(1)", look)
-    inside = [each["value"] for each in found if each.get("name", "").endswith("tool_progress")]
-    assert {each["toolCallId"] for each in inside} == {"outer"}
-    assert [each["value"].get("id") for each in inside] == [None, "outer.0", "outer.0"]
 
 
 @pytest.mark.parametrize("code", ["print(5)\nawait fails()", "await asyncio.gather(look(1), fails())"])
