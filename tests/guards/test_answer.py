@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted, tool
+from aswarm import Agent, AsyncSwarm, StreamInterrupted, tool
 from aswarm.guards import Block, Blocked, CheckedAnswer, Replace, Say, guard_answer
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.guards.guarded import WAYS, Scene
@@ -70,18 +70,6 @@ async def test_a_check_sees_the_answer_and_its_request() -> None:
 
 
 @EVERY_WAY
-async def test_a_text_beside_calls_is_judged_too(way: str) -> None:
-    """A blocked text is not shown, and no call beside it runs."""
-    scene = Scene()
-    check = scene.check(lambda checked: Block() if checked.text == "Let me see." else None)
-    with pytest.raises(Blocked) as caught:
-        await scene.run(guard_answer(check), way=way)
-    assert caught.value.response is not None
-    assert (scene.seen, scene.worked, caught.value.response.messages) == ([], 0, [])
-    assert caught.value.response.usage.requests == 1
-
-
-@EVERY_WAY
 async def test_a_text_in_place_of_a_text_beside_calls(way: str) -> None:
     """The calls run, each with its own id and arguments; the reasoning of the model is removed."""
 
@@ -100,13 +88,6 @@ async def test_a_text_in_place_of_a_text_beside_calls(way: str) -> None:
     history = [{"role": "user", "content": "Hi"}, *asked.messages]
     response = await scene.read(swarm, way, history, agent=agent, resume=True)
     assert [each["content"] for each in response.messages] == ["paid 1", "paid 2", "Paid."]
-
-
-async def test_a_text_beside_calls_at_the_end_of_the_turns() -> None:
-    """If `max_turns` ends the run, the text beside the calls is the text of the response."""
-    scene = Scene()
-    response = await scene.run(guard_answer(scene.check(Say("..."))), max_turns=1)
-    assert (response.text, response.stop) == ("...", "max_turns")
 
 
 async def test_calls_without_a_text_are_not_judged() -> None:
@@ -153,15 +134,6 @@ async def test_texts_of_a_provider_are_judged(more: dict[str, Any]) -> None:
     assert "1234" in texts[0]
     assert "data:" not in texts[0]
     assert "AAAA" not in texts[0]
-
-
-@EVERY_WAY
-async def test_an_error_in_an_answer_is_raised_as_itself(way: str) -> None:
-    """No check is called for half an answer, and nothing of it is shown."""
-    scene = Scene(calls=(), fails=CompletionError("broken"))
-    with pytest.raises(CompletionError, match="broken"):
-        await scene.run(guard_answer(scene.check()), way=way)
-    assert (scene.log, scene.seen) == (["asked"], [])
 
 
 async def test_an_answer_without_an_end_is_an_error() -> None:

@@ -17,7 +17,6 @@ from aswarm import (
     Budget,
     CompletionError,
     ConfigurationError,
-    OutputError,
     Response,
     RunError,
     ToolCallFinished,
@@ -25,10 +24,10 @@ from aswarm import (
 )
 from aswarm.guards import Block, Blocked, CheckedInput, Replace, Say, guard_answer, guard_input
 from aswarm.middleware import CompletionRequest, Handlers, Middleware, fallback
-from aswarm.testing import Failure, ScriptedModel, call, check_history
+from aswarm.testing import Failure, ScriptedModel, call
 from tests.support.guards.guarded import WAYS, Scene
 from tests.support.leaving.run_scenes import client_of, until
-from tests.support.middleware.middlewares import Chunks, asking_first
+from tests.support.middleware.middlewares import Chunks
 from tests.support.providers.loopback import Reply, serve
 
 pytestmark = pytest.mark.anyio
@@ -57,23 +56,6 @@ async def test_a_block_shows_nothing_and_runs_nothing(way: str, count: int) -> N
         await scene.run(guard_input(scene.check(Block("no"), count)), way=way)
     await anyio.sleep(0.01)
     assert (scene.seen, scene.worked, scene.open_streams, len(scene.asked)) == ([], 0, 0, 1)
-
-
-@EVERY_WAY
-async def test_no_tool_runs_before_all_verdicts(way: str) -> None:
-    """A tool ran while a guard was at work (#624). The completion is requested all the same, so that no time is lost."""
-    scene = Scene()
-    await scene.run(guard_input(scene.check(None, 20)), guard_input(scene.check(None, 200)), way=way)
-    assert scene.log[:4] == ["asked", "verdict", "verdict", "worked"]
-
-
-@EVERY_WAY
-async def test_a_guard_that_comes_first_asks_the_model_for_nothing(way: str) -> None:
-    """A search that the provider runs was paid for (#889). With parallel=False no request is sent."""
-    scene = Scene()
-    with pytest.raises(Blocked):
-        await scene.run(guard_input(scene.check(Block("no")), parallel=False), way=way)
-    assert scene.asked == []
 
 
 @EVERY_WAY
@@ -138,17 +120,6 @@ async def test_a_block_leaves_a_valid_history_without_the_completion(parallel: b
     assert (error.response.messages, error.response.stop, error.partial) == ([], "error", "")
 
 
-async def test_a_block_in_a_later_turn_keeps_the_turns_before_it() -> None:
-    """With every="turn" the results of calls are judged before they are sent."""
-    scene = Scene()
-    check = scene.check(lambda checked: Block() if "worked" in [each["content"] for each in checked.new] else None)
-    with pytest.raises(Blocked, match=r"blocked the run$") as caught:
-        await scene.run(guard_input(check, every="turn"))
-    assert caught.value.response is not None
-    assert [message["role"] for message in caught.value.response.messages] == ["assistant", "tool"]
-    check_history(caught.value.response.messages)
-
-
 @EVERY_WAY
 @PARALLEL
 async def test_a_text_in_place_of_the_answer(way: str, parallel: bool) -> None:
@@ -182,34 +153,7 @@ async def test_a_completion_that_ended_before_the_verdict_was_paid_for(
     assert (response.usage.total_tokens, response.usage.requests) == (tokens, requests)
 
 
-async def test_a_text_in_place_of_an_answer_with_a_type_holds_for_the_run() -> None:
-    """A run whose answer must have a type asks again, and the model still gets nothing."""
-    scene = Scene(calls=())
-    # The message in which the run asks again would pass the check.
-    guard = guard_input(lambda checked: Say("No.") if "bad" in checked.text else None)
-    with pytest.raises(OutputError, match="asked again 1 times"):
-        await scene.run(guard, messages="bad", output=int)
-    assert scene.asked == []
-
-
 # --- a message in place of the user's ---------------------------------------------------------------------------------
-
-
-@EVERY_WAY
-@PARALLEL
-async def test_a_message_in_place_of_the_users(way: str, parallel: bool) -> None:
-    """With `Replace` every request of the run has the new content; the messages of the caller do not change."""
-    scene = Scene()
-    messages = [user("Hello"), assistant("Yes?"), user("My card is 4111."), user("Pay with it.")]
-    check = scene.check(lambda checked: Replace(f"[{checked.text}]".replace("4111", "***")))
-    response = await scene.run(guard_input(check, parallel=parallel), way=way, messages=messages)
-    assert response.text == "It is done."
-    used = scene.asked[1:] if parallel else scene.asked
-    assert len(used) == 2
-    for body in used:
-        users = [each["content"] for each in body["messages"] if each["role"] == "user"]
-        assert users == ["Hello", "[My card is ***.\nPay with it.]"]
-    assert messages[2]["content"] == "My card is 4111."
 
 
 def hidden(checked: CheckedInput) -> Replace | None:
@@ -308,15 +252,6 @@ async def test_a_replacement_in_a_history_that_cannot_be_sent(content: Any) -> N
     history = [user("Hi"), {**assistant("Yes"), "sent_input": content}, user("And?")]
     with pytest.raises(ConfigurationError, match=r"sent_input of messages\[1\]"):
         await AsyncSwarm(ScriptedModel([]).client()).run(Agent(), history)
-
-
-async def test_middleware_further_in_changes_each_request_once() -> None:
-    """A completion that is requested again with other content starts with the original request."""
-    scene = Scene(calls=())
-    note = {"role": "system", "content": "note"}
-    changing = asking_first(lambda body: body["messages"].append(note))
-    await scene.run(guard_input(scene.check(Replace("x"))), changing)
-    assert [body["messages"].count(note) for body in scene.asked] == [1, 1]
 
 
 async def test_a_replacement_of_no_message_blocks() -> None:
@@ -423,16 +358,3 @@ async def test_the_text_is_of_the_messages_after_the_last_answer(messages: list[
         assert [message["content"] for message in seen[0].new] == ["new", "newer"]
     else:
         assert seen[0].text == text
-
-
-async def test_a_batch_has_the_block_as_the_error_of_the_item() -> None:
-    """The other items run, and no attempt is made again."""
-    scene = Scene(calls=())
-    guard = guard_input(scene.check(lambda checked: Block("no") if checked.text == "bad" else None))
-    swarm = AsyncSwarm(scene, middleware=[guard])
-    async with swarm.batch(scene.agent(), ["good", "bad"], ordered=True) as outcomes:
-        good, bad = [outcome async for outcome in outcomes]
-    assert good.error is None
-    assert isinstance(bad.error, Blocked)
-    assert json.loads(json.dumps(bad.error.response.messages)) == []  # type: ignore[union-attr]
-    assert scene.log.count("asked") == 2

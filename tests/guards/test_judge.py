@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Image, Swarm
-from aswarm.guards import Block, Blocked, CheckedInput, guard_answer, guard_input, guard_tool, judge
+from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Image
+from aswarm.guards import Block, Blocked, CheckedInput, guard_input, guard_tool, judge
 from aswarm.middleware import redact
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call
 from tests.support.guards.guarded import WAYS, Scene
@@ -91,16 +91,6 @@ async def test_an_agent_judges_calls_and_results(make: Callable[[Any], Any], exp
     assert response.usage.requests == 3
 
 
-async def test_an_agent_judges_an_answer() -> None:
-    """The judge gets the conversation and the answer."""
-    model = model_of(NO, "42")
-    swarm = AsyncSwarm(model.client(), middleware=[guard_answer(judge(JUDGE))])
-    with pytest.raises(Blocked, match="homework"):
-        await swarm.run(Agent(), "What is 6 * 7?")
-    assert [each["content"] for each in material(model)["answer"]] == ["42"]
-    assert [each["content"] for each in material(model)["conversation"]] == ["What is 6 * 7?"]
-
-
 @pytest.mark.parametrize("verdict", ["I think so", ScriptedAnswer("", extra={"refusal": "No."}), Failure(500)])
 async def test_a_judge_without_a_verdict_blocks(verdict: Any) -> None:
     """An answer of another form, a refusal, and a failure of the provider block."""
@@ -174,31 +164,3 @@ async def test_a_mistake_is_found_when_the_judge_is_made() -> None:
         judge("Judge")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="mode"):
         judge(JUDGE, mode="loud")  # type: ignore[arg-type]
-
-
-async def test_a_run_inside_a_tool_is_judged_for_its_own_usage() -> None:
-    """The judge's tokens count for the inner run and for the outer one."""
-
-    async def ask() -> str:
-        return (await swarm.run(Agent(name="Inner"), "inside")).text
-
-    seen: list[str] = []
-    check = judge(JUDGE)
-
-    async def counted(checked: CheckedInput) -> Block | None:
-        seen.append(checked.text)
-        return await check(checked)
-
-    model = model_of(PASS, call("ask"), "inner", "Done")
-    swarm = AsyncSwarm(model.client(), middleware=[guard_input(counted, parallel=False)])
-    response = await swarm.run(Agent(functions=[ask]), "outside")
-    assert seen == ["outside", "inside"]
-    assert response.usage.requests == 5
-
-
-def test_a_swarm_without_await_is_guarded_too() -> None:
-    """A block is an exception in the thread of the caller; a judge works."""
-    swarm = Swarm(model_of(NO, "Hello").client(), middleware=[guard_input(judge(JUDGE))])
-    with pytest.raises(Blocked, match="homework"):
-        swarm.run(Agent(), [{"role": "user", "content": "Hi"}])
-    swarm.close()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,12 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import aswarm
 from aswarm import Agent, AsyncSwarm, CompletionError, Response
-from aswarm.guards import Block, Blocked, Halt, Replace, Say, guard_answer, guard_input, guard_tool
-from aswarm.testing import ScriptedAnswer, ScriptedModel, check_history, check_middleware
+from aswarm.guards import Block, Blocked, Halt, Replace, Say, guard_input, guard_tool
+from aswarm.testing import check_history, check_middleware
 from tests.support.guards.guarded import GUARDS, WAYS, Scene, steps
-from tests.support.sampling import every, listed
+from tests.support.sampling import every
 
 BACKENDS = ["asyncio", "trio"]
 GUARD = pytest.mark.parametrize("guard", GUARDS)
@@ -47,28 +42,6 @@ def slow(verdict: Any) -> Callable[[Any], Any]:
 def test_a_guard_may_be_left_at_any_moment(guard: str, is_async: bool, backend: str) -> None:
     """`check_middleware` finds nothing, with plain and async checks."""
     check_middleware(GUARDS[guard](slow(None) if is_async else lambda _: None), backends=[backend])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("verdict", [Say("No."), Replace("Other")])
-def test_a_guard_that_does_not_use_the_completion_may_be_left_at_any_moment(verdict: Any, backend: str) -> None:
-    """A run may be left while the unused completion is closed."""
-    check_middleware(guard_input(slow(verdict)), backends=[backend])
-    check_middleware(guard_answer(slow(Say("No."))), backends=[backend])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_guards_in_guards_may_be_left_at_any_moment(backend: str) -> None:
-    """All guards around each other may be left."""
-
-    def all_of_them(handlers: Any) -> Any:
-        for make in GUARDS.values():
-            handlers = make(slow(None))(handlers)
-        return handlers
-
-    check_middleware(all_of_them, backends=[backend])
 
 
 # --- left at each step of the event loop ------------------------------------------------------------------------------
@@ -125,34 +98,6 @@ async def test_a_run_is_left_after_each_step(guard: str, verdict: str, way: str)
             break
         count += 1
     assert count > 3
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(("guard", "verdict"), every(4, GUARDS, VERDICTS))
-async def test_a_task_is_cancelled_after_each_step(guard: str, verdict: str, nothing_left: list[Any]) -> None:
-    """A plain `task.cancel()` of asyncio is delivered once, also before the start of the task."""
-    for count in range(60):
-        scene = Tracked()
-        task = asyncio.ensure_future(scene.run(GUARDS[guard](scene.check(VERDICTS[verdict])), way="stream"))
-        await steps(count)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert (scene.checking, scene.open_streams) == (0, 0)
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("guard", listed(GUARDS, ["input", "after a call"]))
-async def test_a_plain_function_in_a_thread_may_be_a_check(guard: str, nothing_left: list[Any]) -> None:
-    """A check may call a blocking function in a thread; a run that is left waits for it."""
-
-    async def check(_: Any) -> None:
-        await anyio.to_thread.run_sync(time.sleep, 0.02)
-
-    scene = Scene()
-    assert (await scene.run(GUARDS[guard](check))).text == "It is done."
-    for seconds in (0.0, 0.005, 0.01):
-        with anyio.move_on_after(seconds):
-            await Scene().run(GUARDS[guard](check))
 
 
 # --- any timing -------------------------------------------------------------------------------------------------------
@@ -261,55 +206,7 @@ async def test_a_hundred_runs_at_once_have_a_verdict_each(parallel: bool) -> Non
 
 # --- the cost ---------------------------------------------------------------------------------------------------------
 
-PACKAGE = str(Path(aswarm.__file__).parent)
 # Frames of aswarm that start or continue: the measured number, and a little. The request is copied once, for the check.
-PER_RUN = {"input": 145, "before a call": 65, "after a call": 50, "answer": 190}
-PER_CHUNK = {"input": 0, "before a call": 0, "after a call": 0, "answer": 9}
-
-
-async def counted(length: int, middleware: list[Any]) -> int:
-    """Return the frames of the second of two equal runs with a call and a streamed answer of so many chunks."""
-    scene = Scene()
-    answers = [ScriptedAnswer(calls=scene.calls), ScriptedAnswer("x" * length)] * 2
-    swarm = AsyncSwarm(ScriptedModel(answers, cut=1).client(), middleware=middleware)
-    agent, count = scene.agent(), 0
-
-    def profile(frame: Any, event: str, _: object) -> None:
-        nonlocal count
-        count += event == "call" and frame.f_code.co_filename.startswith(PACKAGE)
-
-    for is_counted in (False, True):
-        gc.collect()
-        gc.disable()
-        sys.setprofile(profile if is_counted else None)
-        try:
-            async with swarm.stream(agent, "Hi") as run:
-                async for _ in run:
-                    pass
-        finally:
-            sys.setprofile(None)
-            gc.enable()
-    return count
-
-
-def nothing(handlers: Any) -> Any:
-    """Middleware that does nothing. The cost of any middleware is no cost of a guard."""
-    return handlers
-
-
-@pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.parametrize(
-    "guard", [pytest.param(name, marks=() if name == "input" else pytest.mark.heavy) for name in PER_RUN]
-)
-async def test_a_guard_costs_a_bounded_number_of_calls(guard: str) -> None:
-    """A run and a chunk need a bounded number of calls more than with another middleware."""
-    extra: dict[int, int] = {}
-    for length in (20, 220):
-        plain = await counted(length, [nothing])
-        extra[length] = await counted(length, [GUARDS[guard](slow(None))]) - plain
-    assert extra[20] <= PER_RUN[guard] + 20 * PER_CHUNK[guard]
-    assert (extra[220] - extra[20]) / 200 <= PER_CHUNK[guard]
 
 
 @pytest.mark.processes

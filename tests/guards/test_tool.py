@@ -19,14 +19,12 @@ from aswarm import (
     Image,
     Response,
     Result,
-    current_call,
     tool,
     waiting,
 )
 from aswarm.guards import Block, Blocked, CheckedCall, CheckedResult, Halt, Replace, Say, guard_tool
 from aswarm.middleware import Handlers, Middleware
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
-from tests.support.guards.guarded import WAYS, Scene, steps
 
 pytestmark = pytest.mark.anyio
 
@@ -242,24 +240,6 @@ async def test_a_guard_that_changes_its_decision_asks_again() -> None:
     assert case.paid == [200]
 
 
-async def test_a_replacement_that_is_not_idempotent_is_made_once() -> None:
-    """The guard always gets the arguments of the model."""
-    case = Approvals(guard_tool(lambda checked: Replace({"amount": checked.arguments["amount"] // 2})))
-    await case.run()
-    await case.run(resume={"c1": True})
-    assert case.paid == [250]
-
-
-async def test_a_guard_that_lets_pass_after_the_approval() -> None:
-    """If the guard lets other arguments run than the approved arguments, the user is asked again."""
-    case = Approvals(guard_tool(lambda checked: None if checked.is_approved else Replace({"amount": 20})))
-    await case.run()
-    await case.run(resume={"c1": True})
-    assert (case.paid, case.asked) == ([], [{"amount": 500}])
-    await case.run(resume={"c1": True})
-    assert case.paid == [500]
-
-
 async def test_a_call_that_no_guard_had_seen_before_its_approval() -> None:
     """A call that waited behind another call is judged after its approval, and may wait again."""
     answer = [call("pay", call_id="c1", amount=1), call("pay", call_id="c2", amount=500)]
@@ -341,64 +321,3 @@ async def test_a_check_sees_the_result_and_its_call() -> None:
     assert second.error is not None
     assert second.text.startswith("Error: ")
     assert second.run.run_id
-
-
-async def test_a_handoff_is_a_call() -> None:
-    """A `Block` before a handoff keeps the agent."""
-    other = Agent(name="Other")
-    model = ScriptedModel([call("transfer_to_other"), "Done"])
-    swarm = AsyncSwarm(model.client(), middleware=[guard_tool(lambda checked: Block("stay here"))])
-    response = await swarm.run(Agent(functions=[other]), "Hi")
-    assert (results(response), response.agent and response.agent.name) == (["not run: stay here"], "Agent")
-
-
-async def test_both_checks_of_one_guard() -> None:
-    """The order is `before`, the function, `after`. A call that `before` has answered has no result to judge."""
-    till, log = Till(), list[str]()
-
-    def before(checked: CheckedCall) -> Block | None:
-        log.append(f"before {checked.name}")
-        return Block() if checked.name == "fetch" else None
-
-    async def after(checked: CheckedResult) -> None:
-        log.append(f"after {checked.name}: {checked.text}")
-
-    await till.run(PAY, call("fetch", call_id="c2"), before=before, after=after)
-    assert sorted(log) == ["after pay: paid 30", "before fetch", "before pay"]
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_result_that_is_withheld_is_not_shown(way: str) -> None:
-    """No event and no message has a withheld result."""
-    scene = Scene()
-    response = await scene.run(guard_tool(after=scene.check(Block("private"))), way=way)
-    assert scene.worked == 1
-    assert "worked" not in str(scene.seen) + str(response.messages)
-
-
-async def test_a_check_knows_its_call() -> None:
-    """`current_call()` works in a check; the tool asks for its own approval after the guard."""
-    ids: list[str] = []
-
-    @tool(approve=True)
-    async def erase() -> str:
-        return "erased"
-
-    def check(checked: CheckedCall) -> None:
-        ids.append(current_call().id)
-
-    model = ScriptedModel([call("erase", call_id="c7")])
-    response = await AsyncSwarm(model.client(), middleware=[guard_tool(check)]).run(Agent(functions=[erase]), "Hi")
-    assert (ids, response.stop) == (["c7"], "waiting")
-
-
-async def test_other_calls_of_the_turn_run_beside_a_check() -> None:
-    """A check that takes long delays only its own call."""
-    scene = Scene(calls=(call("work", call_id="slow"), call("work", call_id="fast")))
-
-    async def check(checked: CheckedCall) -> None:
-        await steps(200 if checked.id == "slow" else 0)
-        scene.log.append(checked.id)
-
-    await scene.run(guard_tool(before=check))
-    assert scene.log == ["asked", "fast", "worked", "slow", "worked", "asked"]
