@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from typing import Any
-
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Budget, CompletionRequest, TextDelta
+from aswarm import AsyncSwarm, Budget
 from aswarm.testing import check_history
 from tests.support.leaving.leave_points import MOMENTS, check_left, scene_of
 from tests.support.leaving.run_scenes import USER, Journey, Scene, nothing_left_behind, settle, until
@@ -65,38 +61,3 @@ async def test_a_budget_that_ends_a_run_in_the_middle(name: str, face: str) -> N
         assert scene.deeds.running == 0
         check_history([USER, *journey.response.messages])
         await until(lambda: scene.server.open_now == 0)
-
-
-class SlowSource:
-    """A source that sends "Hello", and then nothing. Closing it takes a moment."""
-
-    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        try:
-            yield {"choices": [{"index": 0, "delta": {"content": "Hello"}, "finish_reason": None}]}
-            await anyio.sleep(60)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.sleep(0.01)
-
-
-@pytest.mark.parametrize("face", ["classic", "typed"])
-def test_the_event_loop_may_end_around_the_last_completion(face: str) -> None:
-    """The last completion starts in the step that cuts the previous one; all generators close from the inside out."""
-    kept: list[Any] = []
-    reported: list[Any] = []
-
-    async def leave_it_open() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-        swarm, budget = AsyncSwarm(SlowSource()), Budget(seconds=0.1, then="answer")
-        run: Any = swarm.run(Agent(), "Hi", stream=True, budget=budget)
-        if face == "typed":
-            run = await swarm.stream(Agent(), "Hi", budget=budget).__aenter__()
-        texts = 0
-        kept.append(run)
-        async for event in run:
-            texts += isinstance(event, TextDelta) or (isinstance(event, dict) and bool(event.get("content")))
-            if texts == 2:
-                return
-
-    asyncio.run(leave_it_open())
-    assert reported == []

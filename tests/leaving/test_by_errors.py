@@ -69,22 +69,6 @@ async def test_exit_and_interrupt_leave_as_themselves(face: str, in_thread: bool
         assert answers(left[0]) == {"sibling": UNKNOWN, "leave": UNKNOWN}
 
 
-@pytest.mark.anyio
-@EACH_FACE
-async def test_a_tool_error_hook_that_raises_ends_the_run(face: str) -> None:
-    """An exception of the hook ends the run as a RunError with the partial response; siblings are cancelled."""
-    ended: list[str] = []
-    swarm, agent = swarm_of("sibling", "fail", tool_error=hook), Agent(functions=[a_sibling(ended), fail])
-    async with nothing_left_behind():
-        with pytest.raises(RunError, match="no more") as caught:
-            await consume(swarm, agent, face, [])
-        assert isinstance(caught.value.__cause__, LookupError)
-        assert ended == ["sibling"]
-        assert caught.value.response is not None
-        assert caught.value.response.stop == "error"
-        check_history([USER, *caught.value.response.messages], allow_open=True)
-
-
 @pytest.mark.asyncio
 @EACH_FACE
 async def test_a_task_that_was_cancelled_once_runs_agents_as_any_other(face: str) -> None:

@@ -76,14 +76,6 @@ async def by_asyncio_timeout(travel: Travel, ready: Travel) -> None:
     await watch
 
 
-async def by_wait_for(travel: Travel, ready: Travel) -> None:
-    """`asyncio.wait_for`."""
-    task = asyncio.ensure_future(travel())
-    await ready()
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(task, 0.001)
-
-
 async def by_fail_after(travel: Travel, ready: Travel) -> None:
     """`anyio.fail_after`."""
 
@@ -114,7 +106,7 @@ async def by_cancelling_a_scope(travel: Travel, ready: Travel) -> None:
 
 ANYIO_WAYS = (by_fail_after, by_cancelling_a_scope)
 WAYS = (
-    *(by_cancelling_the_task, by_cancelling_again_and_again, by_a_failing_sibling, by_asyncio_timeout, by_wait_for),
+    *(by_cancelling_the_task, by_cancelling_again_and_again, by_a_failing_sibling, by_asyncio_timeout),
     *ANYIO_WAYS,
 )
 ON_BACKENDS = [*(("asyncio", way) for way in WAYS), *(("trio", way) for way in ANYIO_WAYS)]

@@ -48,23 +48,6 @@ async def test_a_cancelled_run_waits_for_a_plain_function(face: str, fails: bool
 
 
 @EACH_FACE
-async def test_a_coroutine_from_a_plain_function_is_cancelled(face: str) -> None:
-    """A cancelled run does not wait for the end of a coroutine that a plain function returns."""
-    begun = Event()
-
-    async def rest() -> str:
-        begun.set()
-        await anyio.sleep_forever()
-        return "never"
-
-    def work() -> Any:
-        return rest()
-
-    response = await cancel_when(begun.is_set, swarm_of("work"), Agent(functions=[work]), face)
-    assert answers(response) == {"work": UNKNOWN}
-
-
-@EACH_FACE
 async def test_an_abandoned_function_is_not_awaited_and_holds_its_token(face: str) -> None:
     """With `abandon_on_cancel=True` the caller continues at once; the token of threads comes back when the thread ends."""
     begun, gate, second = Event(), Event(), Event()
@@ -124,17 +107,3 @@ async def test_a_function_that_waits_for_a_thread_has_not_started(face: str) -> 
     assert (answers(response), ran) == ({}, [])
     resumed = await swarm.run(agent, [USER, *response.messages], resume=True)
     assert (answers(resumed), ran) == ({"work": "worked"}, ["work"])
-
-
-async def test_plain_instructions_are_awaited_too() -> None:
-    """A cancelled run waits for plain instructions, which run in a thread as well."""
-    begun, cancelled, ended = Event(), Event(), Event()
-
-    def instructions() -> str:
-        begun.set()
-        assert cancelled.wait(120)
-        ended.set()
-        return "Be brief."
-
-    await cancel_when(begun.is_set, swarm_of(), Agent(instructions=instructions), "run", then=cancelled.set)
-    assert ended.is_set()

@@ -109,24 +109,6 @@ async def by_dropping_a_cycle(scene: Scene, face: str, held: Held) -> Response:
     return await after_collection(scene, runs)
 
 
-async def by_dropping_a_cycle_that_closes(scene: Scene, _face: str, held: Held) -> Response:
-    """Collect a generator that holds the run in `aclosing`, as one should."""
-    runs: list[_State] = []
-    box: list[Any] = []
-
-    async def own(_box: object) -> AsyncGenerator[Any, None]:
-        async with aclosing(scene.swarm.run(scene.agent, [USER], stream=True)) as stream:
-            runs.append(_State(stream))
-            async for got in stream:
-                yield got
-
-    box.append(own(box))
-    await read_until(box[0], held)
-    del box
-    gc.collect()
-    return await after_collection(scene, runs)
-
-
 async def by_closing_own_generator(scene: Scene, face: str, held: Held) -> Response:
     """`aclose()` of a user's own generator around the run."""
     runs: list[_State] = []
@@ -236,13 +218,6 @@ def varied(variant: str) -> list[Any]:
     ]
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("held_event", [name for name in EVENTS if name.startswith("classic")])
-async def test_a_collected_generator_that_closes_its_stream(held_event: str) -> None:
-    """A generator and the stream in its `aclosing` are collected together: closed once, and nothing is reported."""
-    await leave_and_check(by_dropping_a_cycle_that_closes, held_event)
-
-
 @pytest.mark.anyio
 @pytest.mark.filterwarnings(*DROPS_ON_TRIO)
 @pytest.mark.parametrize(
@@ -318,47 +293,3 @@ async def test_a_dropped_run_that_cannot_be_closed_is_logged(caplog: pytest.LogC
             while not caplog.records:
                 await anyio.sleep(0.001)
     assert "dropped" in caplog.text
-
-
-NESTED_SOURCES = """
-import asyncio
-from contextlib import aclosing
-from aswarm import Agent, AsyncSwarm
-
-def delta(text):
-    return {"choices": [{"index": 0, "delta": {"content": text}}]}
-
-class Other:
-    async def complete(self, request):
-        try:
-            for _ in range(3):
-                yield delta("a")
-                await asyncio.sleep(0)
-        finally:
-            await asyncio.sleep(0)
-
-class Fallback:
-    async def complete(self, request):
-        yield delta("x")
-        async with aclosing(Other().complete(request)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
-async def main():
-    global kept
-    kept = AsyncSwarm(Fallback()).run(Agent(), "Hi", stream=True)
-    for _ in range(4):
-        await anext(kept)
-
-asyncio.run(main())
-print("clean")
-"""
-
-
-@pytest.mark.processes
-def test_a_source_may_start_generators_between_its_chunks(tmp_path: Path) -> None:
-    """A loop that ends around an open stream closes it once and prints nothing."""
-    program = tmp_path / "program.py"
-    program.write_text(NESTED_SOURCES, encoding="utf-8")
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("clean\n", "")
