@@ -144,13 +144,6 @@ async def test_the_fields_of_a_typed_answer(kind: Any, step: Any, expected: Any,
     assert (report.accuracy == 1) == (reason == "")
 
 
-async def test_an_answer_of_an_agent_with_functions() -> None:
-    """An agent with functions and a typed answer can also have expected calls."""
-    swarm = AsyncSwarm(ScriptedModel([call("look"), call("final_answer", city="Rome")]).client())
-    case = {"conversation": "Go", "function": "look", "output": {"city": "Rome"}}
-    assert (await evaluate(Agent(functions=[offered("look")], output=Trip), [case], swarm=swarm)).accuracy == 1
-
-
 @pytest.mark.parametrize(
     ("options", "text"), [({"output": 7}, "output must be"), ({"run": "completion"}, "needs a whole run")]
 )

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, File, Image
+from aswarm import Agent, AsyncSwarm
 from aswarm.evals import Case, evaluate
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call
-from tests.support.evals.evaluated import desk, one, swarm_that
+from tests.support.evals.evaluated import desk, one
 
 pytestmark = pytest.mark.anyio
 
@@ -50,25 +50,6 @@ async def test_verdicts(verdict: str, outcome: str, reason: str) -> None:
     assert attempt.text == "Hello!"
 
 
-async def test_the_question_is_the_same_over_both_apis() -> None:
-    """The judge gets the same text and schema over both APIs, without the items of the provider."""
-    asked = []
-    for api in ("chat", "responses"):
-        steps = [
-            ScriptedAnswer(calls=[call("book", city="Rom", call_id="c1")], extra={"reasoning_content": "Hm"}),
-            "Done",
-            YES,
-        ]
-        model = ScriptedModel(steps, api=api)  # type: ignore[arg-type]
-        report = await evaluate(desk, [Case("Hi", judge=QUESTION)], swarm=AsyncSwarm(model.client()))
-        assert report.accuracy == 1
-        asked.append(model.requests[2])
-    chat, responses = asked
-    assert responses.messages == chat.messages
-    schema = chat.body["response_format"]["json_schema"]
-    assert responses.body["text"]["format"] == {"type": "json_schema", **schema}
-
-
 async def test_the_request_of_the_judge() -> None:
     """The judge gets the whole conversation as JSON, the question, and a strict schema."""
     model = ScriptedModel([call("book", city="Rom"), "Gebucht, schöner Ort.", YES])
@@ -104,15 +85,6 @@ async def test_a_finished_conversation_is_judged_as_it_is() -> None:
     assert (report.cases[0].agent, report.cases[0].model) == ("", "")
 
 
-async def test_images_and_files_are_named() -> None:
-    """The judge gets the names of images and files, not their base64."""
-    content = [{"type": "text", "text": "What is this?"}, Image(b"x" * 999).part, File(b"x" * 999, name="a.pdf").part]
-    model = ScriptedModel([YES])
-    conversation = [{"role": "user", "content": content}, {"role": "assistant", "content": "A pixel."}]
-    await evaluate(None, [Case(conversation, judge=QUESTION)], swarm=AsyncSwarm(model.client()))
-    assert '"content": "What is this? [image] [file a.pdf]"' in model.requests[0].messages[1]["content"]
-
-
 @pytest.mark.parametrize(
     ("options", "agent", "model"),
     [
@@ -128,16 +100,6 @@ async def test_which_model_judges(options: dict[str, Any], agent: Agent | None, 
     conversation = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     await evaluate(agent, [Case(conversation, judge=QUESTION)], swarm=AsyncSwarm(scripted.client()), **options)
     assert scripted.requests[0].body["model"] == model
-
-
-async def test_the_judge_may_be_on_another_server() -> None:
-    """`judge_swarm` answers the question of the judge, and `swarm` answers the user."""
-    judge = ScriptedModel([YES])
-    report = await evaluate(
-        desk, [Case("Hi", judge=QUESTION)], swarm=swarm_that({"Hi": "Hello!"}), judge_swarm=AsyncSwarm(judge.client())
-    )
-    assert report.accuracy == 1
-    assert len(judge.requests) == 1
 
 
 @pytest.mark.parametrize("status", [400, 422])
@@ -168,26 +130,9 @@ async def test_a_request_that_is_refused_for_another_reason_keeps_the_schema() -
     assert second.outcome == "passed"
 
 
-async def test_a_judge_that_fails_is_an_error_with_the_answer_of_the_agent() -> None:
-    """The attempt has the response of the agent."""
-    report = await one(Case("Hi", judge=QUESTION), {QUESTION: Failure(500), "Hi": "Hello!"})
-    [attempt] = report.attempts
-    assert attempt.outcome == "error"
-    assert attempt.reason.startswith("the judge failed: the provider failed")
-    assert attempt.text == "Hello!"
-    assert (report.accuracy, report.errors) == (0, 1)
-
-
 async def test_the_judge_is_asked_last() -> None:
     """The judge is not asked if the calls have failed."""
     case = Case("Hi", function="book", judge=QUESTION)
     [attempt] = (await one(case, {"Hi": "Hello!"})).attempts
     assert attempt.outcome == "failed"
     assert attempt.usage.requests == 1
-
-
-async def test_the_usage_of_an_attempt_includes_the_judge() -> None:
-    """The usage is the sum of the run and the judge."""
-    report = await one(Case("Hi", judge=QUESTION), {QUESTION: YES, "Hi": "Hello!"})
-    assert report.attempts[0].usage.requests == 2
-    assert report.attempts[0].usage.total_tokens == 30

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aswarm.evals import Attempt, Case, CaseReport, Report, evaluate
 from aswarm.testing import Failure, call
-from tests.support.evals.evaluated import desk, one, swarm_that
+from tests.support.evals.evaluated import desk, swarm_that
 
 outcomes = st.lists(st.lists(st.sampled_from(["passed", "failed", "error"]), max_size=8), max_size=6)
 
@@ -98,26 +98,6 @@ async def test_plain_data_has_swarms_keys() -> None:
     assert rome["arguments"]["city"] == "Rome"
 
 
-def test_none_is_written_as_swarm_does() -> None:
-    """The text "None" means that no call is expected, or that no call was made."""
-    case = CaseReport(Case("Hi", function=None), [Attempt(1, "passed", text="Hello")])
-    [told] = Report([case]).to_dict()["results"]
-    assert (told["expected_function"], told["actual_function"], told["actual_message"]) == ("None", ["None"], ["Hello"])
-
-
-def test_a_passed_attempt_in_words() -> None:
-    """A passed attempt shows the answer of the model, or the reason of the judge."""
-    assert str(Attempt(1, "passed", text="Hello")) == "passed: the model answered 'Hello'"
-    assert str(Attempt(1, "passed", reason="the judge said yes: ok")) == "passed: the judge said yes: ok"
-
-
-@pytest.mark.anyio
-async def test_an_empty_answer_is_shown() -> None:
-    """The reason of an attempt names an empty answer."""
-    [attempt] = (await one(Case("Hi", function="book"), {"Hi": ""})).attempts
-    assert str(attempt) == "failed: expected book; the model said nothing"
-
-
 # --- progress ---
 
 CASES = [Case("Hi", function=None), Case("Hi", function="book")]
@@ -155,16 +135,3 @@ async def test_without_a_terminal_no_progress_is_written(monkeypatch: pytest.Mon
     """A file, a pipe, and a terminal without `progress=True` get no progress."""
     assert await shown_on(io.StringIO(), monkeypatch) == ""
     assert await shown_on(Terminal(), monkeypatch, progress=False) == ""
-
-
-@pytest.mark.anyio
-async def test_other_output_stays_on_stdout(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The bar on stderr leaves the output of checks on stdout."""
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    case = Case("Hi", check=lambda response: print(response.text) or True)
-    await evaluate(desk, [case], swarm=swarm_that({"Hi": "Hello"}), progress=True)
-    assert capsys.readouterr().out == "Hello\n"
-    assert "Hello" not in terminal.getvalue()

@@ -27,15 +27,6 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.anyio
-async def test_each_evaluation_appends_a_record(tmp_path: Path) -> None:
-    """The evaluation makes the folder, and leaves only the results file in it."""
-    path = tmp_path / "deep" / "results.json"
-    reports = [await evaluate(desk, [HI], swarm=swarm_that({"Hi": "Hello"}), results=path) for _ in range(2)]
-    assert [record["id"] for record in read(path)] == [report.id for report in reports]
-    assert list(path.parent.iterdir()) == [path]
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("before", ['[{"id": "swarm\'s"}]', '{"id": "swarm\'s"}', ""])
 async def test_the_records_of_the_file_stay(tmp_path: Path, before: str) -> None:
     """A list of Swarm's results stays; a single record becomes the first of a list; an empty file has no records."""
@@ -65,19 +56,6 @@ async def test_a_place_that_cannot_be_written_is_refused_before_anything_is_sent
     with pytest.raises(ConfigurationError, match="cannot be written"):
         await evaluate(desk, [HI], swarm=AsyncSwarm(ScriptedModel([]).client()), results=tmp_path / place)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "pipe"]
-
-
-@pytest.mark.anyio
-async def test_values_that_json_does_not_know_are_text(tmp_path: Path) -> None:
-    """A function is written as its name, and half a surrogate pair as an escape."""
-    path = tmp_path / "results.json"
-    case = Case("Hi", check=Response.model_validate, name="\ud83d ü")
-    await evaluate(desk, [case], swarm=swarm_that({"Hi": "Hello"}), results=path)
-    [record] = read(path)
-    [told] = record["results"]
-    assert told["check"] == "model_validate"
-    assert told["name"] == "\ud83d ü"
-    assert "ü" in path.read_text(encoding="utf-8")
 
 
 def stuck_after(answers: int) -> tuple[AsyncSwarm, anyio.Event]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -53,12 +52,6 @@ async def test_a_name_that_no_agent_has(function: Any, hint: str, caplog: pytest
     assert all(reason.startswith("expected ") and reason.endswith(f" ({hint})") for reason in reasons)
 
 
-async def test_an_agent_without_functions(caplog: pytest.LogCaptureFixture) -> None:
-    """The warning of an agent without functions names none."""
-    await evaluate(Agent(), [Case("Hi", function="book")], swarm=swarm_that({"Hi": "Hello"}))
-    assert caplog.text.rstrip().endswith("the functions are: none")
-
-
 async def test_a_handoff_that_cannot_be_seen(caplog: pytest.LogCaptureFixture) -> None:
     """The case passes, because the run finds the function that the graph does not find."""
 
@@ -70,27 +63,6 @@ async def test_a_handoff_that_cannot_be_seen(caplog: pytest.LogCaptureFixture) -
     report = await evaluate(Agent(functions=[route]), [case], swarm=AsyncSwarm(model.client()))
     assert (report.total, report.passed) == (1, 1)
     assert "expects 'refund'" in caplog.text
-
-
-async def test_an_agent_is_inspected_once() -> None:
-    """The number of cases with functions does not change how often the functions of an agent are read for hints."""
-
-    class Counting(list[Any]):
-        reads = 0
-
-        def __iter__(self) -> Iterator[Any]:
-            self.reads += 1
-            return super().__iter__()
-
-    async def reads(count: int, **expected: Any) -> int:
-        agent = Agent(functions=[book])
-        agent.functions = functions = Counting([book])
-        cases = [Case(f"Hi {number}", run="completion", **expected) for number in range(count)]
-        await evaluate(agent, cases, swarm=swarm_that({"Hi": "Hello"}))
-        return functions.reads
-
-    extra = [await reads(count, function="book") - await reads(count, check=bool) for count in (1, 5)]
-    assert extra[0] == extra[1] > 0
 
 
 def odd(a: str, /) -> None:
