@@ -17,6 +17,7 @@ from aswarm import (
     AsyncSwarm,
     Progress,
     Result,
+    Swarm,
     ToolCallFinished,
     ToolCallStarted,
     ToolProgress,
@@ -202,3 +203,12 @@ async def test_a_generator_is_closed_when_its_call_is_cut(how: str) -> None:
                 if isinstance(event, ToolProgress) and how == "leave":
                     break
     assert closed == ["closed"]
+
+
+def test_progress_in_a_blocking_run() -> None:
+    """A plain function runs in the thread of the reader, and its events come once it has returned, in order."""
+    with Swarm(ScriptedModel([[call("in_thread")], "Done."]).client()).stream(
+        Agent(functions=[in_thread]), "Go"
+    ) as run:
+        values = [event.value for event in run if isinstance(event, ToolProgress)]
+    assert values == ["half", {"done": 1.0}]
