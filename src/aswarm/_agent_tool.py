@@ -22,14 +22,13 @@ from ._tools.tool import Tool, function_tool
 from ._values.agent import Agent, Response, slug
 from ._values.budget import Budget
 from ._values.context import changes, copy_containers, merge_changes
-from ._values.decisions import UNDECIDED, Decided, is_run_inside, without_old_entries
+from ._values.decisions import UNDECIDED, is_run_inside, without_old_entries
 from ._values.errors import CallerMistake, ConfigurationError, Hold, OutputError, ToolError, UndeclaredHold
 from ._values.events import Event, RunFinished
-from ._values.json import is_array, is_json, is_object, jsonable, shown
+from ._values.json import is_array, is_json, jsonable
 from ._values.messages import STARTED_INSIDE, WAITING, Message
 from ._values.output import Output, answer_text, as_output
 
-_SHOWN = 80
 _HANDED_OFF = "the run inside the call had handed off to the agent"
 _LIMITS = {"budget": "the budget is used up", "max_turns": "its turns are used up"}
 PARAMETERS = {
@@ -84,14 +83,14 @@ def agent_tool(
             f"agent_tool takes history='none' or 'all' and context='copy' or 'share', not {history!r} and {context!r}"
         )
     ask = _AgentTool(agent, history == "all", as_output(output))
-    made = function_tool(
+    return function_tool(
         ask.with_changes if context == "share" else ask.with_copy,
         name=name or slug(agent.name) or "agent",
         description=description or description_of(agent, "a text" if output is None else "as JSON"),
         parameters=PARAMETERS,
         may_wait=True,
+        check_decision=ask.check_decision,
     )
-    return dataclasses.replace(made, _check_decision=ask.check_decision)
 
 
 def description_of(agent: Agent, answer: str = "a text") -> str:
@@ -115,16 +114,16 @@ class _AgentTool:
         merge_changes(context_variables, before, response.context_variables)
         return answer_text(response.messages)
 
-    def check_decision(self, call: ToolCall, decided: Decided, earlier: Decided) -> None:
+    def check_decision(self, call: ToolCall) -> None:
         """Raise ConfigurationError if the decision does not suit the inner run. Checked before any call runs."""
-        waited = _waited(call)
+        waited, decision = _waited(call), call.decision or UNDECIDED
         if waited is None:
             return
         try:
-            if decided.arguments is not earlier.arguments:
+            if decision.is_changed:
                 raise ConfigurationError("its run has started, so its arguments cannot be changed; decide on its calls")
             agent = self._agent_of(waited)
-            RunState(agent, waited["messages"], None, resume=decisions_inside(decided), output=self.output)
+            RunState(agent, waited["messages"], None, resume=decision.inside, output=self.output)
         except ConfigurationError as error:
             raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
 
@@ -143,7 +142,7 @@ class _AgentTool:
             decisions: bool | Mapping[str, Any] = False
             if waited is not None:
                 agent, variables = self._agent_of(waited), _changed(context, waited)
-                decisions = decisions_inside(call.decided or UNDECIDED)
+                decisions = (call.decision or UNDECIDED).inside
             outer = run.options
             options = RunOptions(
                 agent,
@@ -214,16 +213,6 @@ async def _report(events: AsyncGenerator[Event, None], *, is_live: bool) -> None
 def _waited(call: ToolCall) -> Mapping[str, Any] | None:
     """Return the data of the waiting inner run; None if no inner run has started for this call."""
     return call.data if is_run_inside(call.data) else None
-
-
-def decisions_inside(decided: Decided) -> bool | Mapping[str, Any]:
-    """Return the decisions on the calls of the inner run, or of code. Raises ConfigurationError for an answer without decisions."""
-    if decided.is_answered and not is_object(decided.answer):
-        raise ConfigurationError(
-            f"the answer {shown(decided.answer, _SHOWN)} has no decisions; pass a dict of decisions by inner call id, such as "
-            '{"call_1": True}, or True for all of them'
-        )
-    return decided.answer if decided.is_answered else True
 
 
 def _changed(context: Mapping[str, Any], waited: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from aswarm import Agent, ConfigurationError, Hold, Result, tool
 from aswarm._run.call import Call, ToolCall
 from aswarm._run.outcome import ToolOutcome
 from aswarm._tools.toolbox import toolbox
-from aswarm._values.decisions import Decided
+from aswarm._values.decisions import CallDecision
 
 OTHER = Agent(name="Other")
 FOUND = ToolOutcome("found", Result(value="found", context_variables={"seen": 1}))
@@ -67,7 +67,7 @@ EVENTS: dict[str, Callable[[Call], object]] = {
     "wait": lambda call: call.wait(Hold("Another question")),
     "finish": lambda call: call.finish(ToolOutcome("other")),
     "close": lambda call: call.close("not run"),
-    "decide": lambda call: call.decide(Decided(is_approval=True)),
+    "decide": lambda call: call.decide(CallDecision(is_approval=True)),
     "adopt": lambda call: call.adopt(in_state("finished")),
     "merge": Call.merge,
     "arguments": lambda call: setattr(call, "arguments", '{"to": 2}'),
@@ -98,7 +98,7 @@ def facts(call: Call) -> tuple[Any, ...]:
         call.is_merged,
         call.outcome,
         call.hold,
-        call.decided,
+        call.decision,
         call.arguments,
         call.replaced,
     )
@@ -196,7 +196,7 @@ def test_a_withdrawn_start_keeps_an_earlier_execution() -> None:
     "event",
     [
         Call.enter,
-        lambda call: call.replace_arguments({}, "{}"),
+        lambda call: call.replace_arguments({}),
         lambda call: call.take_arguments(call_of()),
         lambda call: call.note_unknown_inside([]),
     ],

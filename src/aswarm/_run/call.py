@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from aswarm._tools.conversion import are_valid, arguments_or_text
+from aswarm._tools.conversion import are_valid, arguments_or_text, parse_arguments, valid_arguments
 from aswarm._tools.tool import Tool, standing_hold
 from aswarm._values.agent import Agent, UnknownCall
 from aswarm._values.content import with_note
-from aswarm._values.decisions import Decided
+from aswarm._values.decisions import CallDecision
 from aswarm._values.errors import ConfigurationError, Hold
 from aswarm._values.json import shown
 from aswarm._values.messages import Message, call_arguments, call_name, has_started_inside
@@ -47,7 +48,7 @@ class ToolCall:
     __slots__ = (
         "_agent",
         "_arguments",
-        "_decided",
+        "_decision",
         "_had_started",
         "_has_started",
         "_hold",
@@ -68,7 +69,7 @@ class ToolCall:
         self._agent = agent
         self._tool = tool
         self._arguments: str = call_arguments(message)
-        self._decided: Decided | None = None
+        self._decision: CallDecision | None = None
         self._has_started = self._had_started = self._is_announced = self._is_late = self._is_merged = False
         self._hold: Hold | None = None
         self._outcome: ToolOutcome | None = None
@@ -156,28 +157,73 @@ class ToolCall:
     @property
     def has_started_inside(self) -> bool:
         """Whether the call waits, or has waited, for an inner run in which a function has started."""
-        held, decided = self._hold and self._hold.data, self.data
-        return has_started_inside(held) or has_started_inside(decided)
+        held = self._hold and self._hold.data
+        return has_started_inside(held) or has_started_inside(self.data)
+
+    @fact_property
+    def decision(self) -> CallDecision | None:
+        """The decisions of users that let the call run; None if there is none, or if it stays open or is refused."""
+        return self._decision
 
     @property
     def is_approved(self) -> bool:
         """Whether a user has approved this call, or has answered its question."""
-        return self._decided is not None
+        return self._decision is not None
 
     @property
     def answer(self) -> Any:
         """The data of the `Answer` to the `Hold` of this call, or None."""
-        return self._decided and self._decided.answer
+        return self._decision and self._decision.answer
 
     @property
     def data(self) -> Any:
         """The data of the `Hold` that this call raised before the user decided, or None."""
-        return self._decided and self._decided.data
+        return self._decision and self._decision.data
 
     @property
     def is_repeatable(self) -> bool:
         """Whether the function may run again after an interruption; see `repeatable` of `@tool`."""
         return self._tool is not None and self._tool.repeatable
+
+    def valid_arguments(self) -> dict[str, Any]:
+        """Return the arguments as the function gets them, validated and converted. Raises ToolArgumentsError."""
+        return valid_arguments(self._tool, self._arguments) if self._tool else parse_arguments(self._arguments)
+
+    def refusal(self, text: str, error: Exception | None = None) -> ToolOutcome:
+        """Return the outcome of a call that is not executed; `unknown=True` if a function of an inner run has started."""
+        if has_started := self.has_started_inside:
+            reason = text.removeprefix("not run").removeprefix(": ")
+            text = f"{STOPPED_INSIDE}: {reason}" if reason else STOPPED_INSIDE
+        return ToolOutcome(text, error=error, unknown=has_started)
+
+    def replace_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Set the arguments as a guard does: JSON data. The user who decides on the call sees them, and decides again.
+
+        A guard checks a call again if a middleware repeats it, so these arguments are never late.
+        """
+        self._check("replace_arguments")
+        self._arguments, self._replaced = json.dumps(arguments, ensure_ascii=False), arguments
+
+    def finish(self, outcome: ToolOutcome) -> None:
+        """Set the outcome of the call. Raises ConfigurationError for a mistake of a middleware.
+
+        A middleware returns the outcome instead. If it raises an exception, which ends the run, it may first finish the call.
+        """
+        # A middleware of the user is not type-checked, so it may return anything.
+        if not (isinstance(outcome, ToolOutcome) and isinstance(outcome.content, str | list)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"a middleware answered the call of {self.name} with {shown(outcome, 80)}; its call_tool must return a "
+                "ToolOutcome whose content is a str, or a list of content parts"
+            )
+        if self._is_merged:
+            self._check("finish")
+        self._outcome, self._hold = outcome, None
+        if self._is_late:
+            self._is_late = False
+            raise ConfigurationError(
+                f"the arguments of the call of {self.name!r} were set after its start; set them before the inner call_tool is "
+                "called"
+            )
 
     def _check(self, event: str, *refused: CallProgress) -> None:
         if self._is_merged or (refused and self.progress in refused):
@@ -189,11 +235,6 @@ class Call(ToolCall):
     """A tool call with its transitions, for the run. A wrong order of transitions is a fault of aswarm, a RuntimeError."""
 
     __slots__ = ()
-
-    @fact_property
-    def decided(self) -> Decided | None:
-        """The decisions that let the call run; None if it stays open or is refused."""
-        return self._decided
 
     @fact_property
     def is_announced(self) -> bool:
@@ -226,18 +267,10 @@ class Call(ToolCall):
 
     # --- before the start ---
 
-    def decide(self, decided: Decided) -> None:
+    def decide(self, decision: CallDecision) -> None:
         """Let the call run with these decisions."""
         self._check("decide", "started", "waiting", "finished")
-        self._decided = decided
-
-    def replace_arguments(self, arguments: Mapping[str, Any], text: str) -> None:
-        """Set the arguments as a guard does. The user who decides on the call sees them. `text`: their JSON text.
-
-        A guard checks a call again if a middleware repeats it, so these arguments are never late.
-        """
-        self._check("replace_arguments")
-        self._arguments, self._replaced = text, arguments
+        self._decision = decision
 
     # --- progress ---
 
@@ -272,31 +305,6 @@ class Call(ToolCall):
         """Keep the call open for a decision."""
         self._check("wait", "started", "finished")
         self._hold = hold.with_traceback(None)  # the frames of the traceback refer to the call: a reference cycle
-
-    def finish(self, outcome: ToolOutcome) -> None:
-        """Set the outcome. Raises ConfigurationError for a mistake of a middleware."""
-        # A middleware of the user is not type-checked, so it may return anything.
-        if not (isinstance(outcome, ToolOutcome) and isinstance(outcome.content, str | list)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(
-                f"a middleware answered the call of {self.name} with {shown(outcome, 80)}; its call_tool must return a "
-                "ToolOutcome whose content is a str, or a list of content parts"
-            )
-        if self._is_merged:
-            self._check("finish")
-        self._outcome, self._hold = outcome, None
-        if self._is_late:
-            self._is_late = False
-            raise ConfigurationError(
-                f"the arguments of the call of {self.name!r} were set after its start; set them before the inner call_tool is "
-                "called"
-            )
-
-    def refusal(self, text: str, error: Exception | None = None) -> ToolOutcome:
-        """Return the outcome of a call that is not executed; `unknown=True` if a function of an inner run has started."""
-        if has_started := self.has_started_inside:
-            reason = text.removeprefix("not run").removeprefix(": ")
-            text = f"{STOPPED_INSIDE}: {reason}" if reason else STOPPED_INSIDE
-        return ToolOutcome(text, error=error, unknown=has_started)
 
     def close(self, text: str) -> None:
         """Refuse a call that will not be resumed, unless its function has started: it then has an unknown outcome."""
@@ -350,7 +358,7 @@ class Call(ToolCall):
             return self
         if tool.is_handoff and not has_no_handoff:
             return self._planned_again()
-        is_new = self.progress == "planned" and self._decided is None
+        is_new = self.progress == "planned" and self._decision is None
         if is_new and (hold := standing_hold(tool)) and are_valid(tool, self._arguments):
             again = self._planned_again()
             again.wait(hold)
@@ -367,16 +375,16 @@ class Call(ToolCall):
     @property
     def has_approval(self) -> bool:
         """Whether the decision of this run is an approval, and not only an `Answer`."""
-        return self._decided is not None and self._decided.is_approval
+        return self._decision is not None and self._decision.is_approval
 
     @property
     def has_other_arguments(self) -> bool:
         """Whether a guard has changed the arguments after the user of this run has seen them."""
-        if self._decided is None or self._decided.seen is None:
+        if self._decision is None or self._decision.seen is None:
             return False
-        replaced, changed = self._replaced, self._decided.arguments
+        replaced, changed = self._replaced, self._decision.arguments
         own = arguments_or_text(call_arguments(self._message)) if changed is None else changed
-        return self._decided.seen != (own if replaced is None else replaced)
+        return self._decision.seen != (own if replaced is None else replaced)
 
     @property
     def as_unknown(self) -> UnknownCall:

@@ -85,7 +85,7 @@ def _is_harmless(tool: Tool[..., Any]) -> bool:
     return (
         tool.repeatable
         and tool.approve is False
-        and tool._check_decision is None
+        and tool.check_decision is None
         and not (tool.is_external or tool.is_handoff or tool.is_answer)
         and not (takes_context(tool) or may_hand_off(tool))
     )
@@ -267,7 +267,7 @@ class _EagerCall:
         if call is None or self._is_dropped:
             return False
         is_same = (call.id, call.name, call.arguments) == (early.id, early.name, self._arguments)
-        is_new = call.decided is None and call.replaced is None and call.outcome is None and call.hold is None
+        is_new = call.decision is None and call.replaced is None and call.outcome is None and call.hold is None
         return is_same and is_new and call.tool is early.tool
 
     # --- the task ---

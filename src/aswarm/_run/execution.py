@@ -159,7 +159,7 @@ class ToolCaller:
 
     def hand_off(self, call: Call, emit: Emit) -> bool:
         """Execute a valid handoff to an agent: this runs no code of the user. Return False for any other call."""
-        if call.tool is None or not call.tool.is_handoff or call.outcome or call.hold or call.decided:
+        if call.tool is None or not call.tool.is_handoff or call.outcome or call.hold or call.decision:
             return False
         try:
             valid_arguments(call.tool, call.arguments)
@@ -176,7 +176,7 @@ class ToolCaller:
         if tool is None:
             raise ToolNotFound(_not_found(call))
         arguments = valid_arguments(tool, call.arguments)
-        if call.decided is not None and call.has_other_arguments:
+        if call.decision is not None and call.has_other_arguments:
             raise NeedsApproval(REPLACED)
         if (tool.approve is not False or tool.is_external) and not call.has_approval:
             await _ask_first(tool, arguments, context, self._resources)

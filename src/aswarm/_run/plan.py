@@ -41,7 +41,7 @@ def plan(calls: Sequence[Call], *, concurrent: bool = True, may_hold: bool = Fal
         # A call without a tool may be for a tool that the client executes. A guard may change the arguments of a decided call
         # once more, and then the call waits for another decision.
         may_wait = (
-            may_hold or tool is None or tool._may_wait or (call.decided is not None and call.decided.seen is not None)
+            may_hold or tool is None or tool._may_wait or (call.decision is not None and call.decision.seen is not None)
         )
         # Calls with equal id and name never share a group. The answer of the later call would close the earlier, waiting call.
         if not joins or (

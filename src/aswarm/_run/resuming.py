@@ -16,7 +16,7 @@ from typing import Any
 
 from aswarm._tools.conversion import arguments_or_text, as_result
 from aswarm._tools.tool import NeedsApproval
-from aswarm._values.decisions import Answer, Approve, Decided, Decision, Decisions, Deny, OpenCall
+from aswarm._values.decisions import Answer, Approve, CallDecision, Decision, Decisions, Deny, OpenCall
 from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError
 from aswarm._values.json import is_json, is_object, sendable_data, shown
 from aswarm._values.messages import has_started_inside
@@ -54,7 +54,7 @@ def check_resume(resume: bool | Decisions, unanswered: Sequence[str]) -> None:
 
 
 def decide(calls: Sequence[Call], decisions: bool | Decisions, entries: Mapping[int, Entry] | None) -> None:
-    """Apply the decisions to the open calls at the end of a history: set their `decided`, `outcome` or `hold`.
+    """Apply the decisions to the open calls at the end of a history: set their `decision`, `outcome` or `hold`.
 
     `decisions`: the decisions by id or index, or True to run all calls except calls of external tools.
     `entries`: the entries of the waiting calls in the history, by position; None if the history has no entries.
@@ -98,13 +98,13 @@ def _out_of_order(call: Call) -> str:
     )
 
 
-def _restored(call: Call, entry: Entry) -> Decided:
+def _restored(call: Call, entry: Entry) -> CallDecision:
     """Return the earlier decisions on a call that still waits, and set the arguments that a user has changed."""
     # The entry comes from the history, which is not trusted: like the arguments of the model, it approves nothing.
     arguments = entry.get("arguments")
     if arguments is not None:
         call.arguments = json.dumps(arguments, ensure_ascii=False)
-    return Decided(arguments, entry.get("answer"), "answer" in entry, entry.get("data"))
+    return CallDecision(arguments, entry.get("answer"), "answer" in entry, entry.get("data"))
 
 
 def by_position(calls: Sequence[Call | OpenCall], decisions: Decisions) -> dict[int, Decision]:
@@ -142,7 +142,7 @@ def named_ids(ids: Sequence[str]) -> str:
 # --- one decision -----------------------------------------------------------------------------------------------------
 
 
-def _apply(call: Call, decision: Decision, entry: Entry | None, earlier: Decided) -> None:
+def _apply(call: Call, decision: Decision, entry: Entry | None, earlier: CallDecision) -> None:
     seen = _seen(call, entry or {})
     has_started = has_started_inside(earlier.data)
     match as_decision(call.id, decision):
@@ -160,12 +160,10 @@ def _apply(call: Call, decision: Decision, entry: Entry | None, earlier: Decided
                     f"the call {call.id!r} is for the external tool {call.name!r}, which has no function to approve; pass its "
                     "result as a str or Answer(data), or False"
                 )
-            if arguments is None or _are_equal(seen, arguments):
-                arguments = earlier.arguments
-            else:
+            if arguments is not None and not _are_equal(seen, arguments):
                 _change_arguments(call, arguments)
-                seen = arguments
-            call.decide(dataclasses.replace(earlier, arguments=arguments, is_approval=True, seen=seen))
+                earlier, seen = dataclasses.replace(earlier, arguments=arguments, is_changed=True), arguments
+            call.decide(dataclasses.replace(earlier, is_approval=True, seen=seen))
         case answer:
             _check_expected(call, answer.expected, seen)
             # An answer fits only a question. Without a question, the call would run, even if the user answered "no".
@@ -182,8 +180,8 @@ def _apply(call: Call, decision: Decision, entry: Entry | None, earlier: Decided
             else:
                 data = sendable_data(answer.data)
                 call.decide(dataclasses.replace(earlier, answer=data, is_answered=True, seen=seen))
-    if call.decided is not None and call.tool is not None and call.tool._check_decision is not None:
-        call.tool._check_decision(call, call.decided, earlier)
+    if call.decision is not None and call.tool is not None and call.tool.check_decision is not None:
+        call.tool.check_decision(call)
 
 
 def _is_external(call: Call) -> bool:

@@ -63,7 +63,7 @@ class Turn:
     @property
     def lost_decisions(self) -> list[str]:
         """The ids of the decided calls that the run did not reach, because another call waits."""
-        return [call.id for call in self.calls if call.decided and call.progress == "planned"]
+        return [call.id for call in self.calls if call.decision and call.progress == "planned"]
 
     def fail_handoffs(self, reason: str) -> None:
         """Remove the handoffs of the turn. The recorded results do not change; the messages of the calls get the reason."""
@@ -105,7 +105,7 @@ class Turn:
 
     def _entry_of(self, call: Call) -> Entry | None:
         # A call without a decision keeps the entry of the earlier run.
-        recorded = None if call.decided else self._recorded.get(call.index)
+        recorded = None if call.decision else self._recorded.get(call.index)
         return _entry_of(call) if recorded is None else recorded
 
 
@@ -144,7 +144,7 @@ def _answers_of(calls: TurnCalls) -> list[Message]:
                 content = with_note(content, f" (replaces the handoff to {previous.name})")
             if call.tool is not None and call.tool.is_answer and content == ACCEPTED:
                 content = _accepted(calls)
-            messages.append(_message(call, content) if call.decided else tool_message(call.message, content))
+            messages.append(_message(call, content) if call.decision else tool_message(call.message, content))
             previous = agent or previous
             continue
         open_set = calls.open_calls() if open_set is None else open_set
@@ -165,8 +165,8 @@ def _message(call: Call, content: str | list[Part]) -> Message:
 
     The message of a call inside code has no such note: the code reads it when it is replayed, and no model does.
     """
-    if call.parent is None and call.decided is not None and call.decided.arguments is not None:
-        changed = json.dumps(dict(call.replaced or call.decided.arguments), ensure_ascii=False)
+    if call.parent is None and call.decision is not None and call.decision.arguments is not None:
+        changed = json.dumps(dict(call.replaced or call.decision.arguments), ensure_ascii=False)
         note = f"(run with arguments changed by the user: {changed})"
         content = f"{note}\n{content}" if isinstance(content, str) else [text_part(note), *content]
     return tool_message(call.message, content)
@@ -185,7 +185,7 @@ def _entry_of(call: Call) -> Message | None:
     """Return the entry of a waiting call for the history; None for another call."""
     if call.hold is None:
         return None
-    decided = call.decided or UNDECIDED
+    decided = call.decision or UNDECIDED
     entry: Message = {"index": call.index, "reason": call.hold.reason}
     data = call.hold.data
     if isinstance(call.hold, NeedsApproval):

@@ -89,6 +89,7 @@ class Tool(Generic[P, R]):
 
     `parameters`: the argument of `function_tool`; None if the schema comes from the function.
     `is_external`: whether the client executes the calls, see `external_tool`.
+    `check_decision`: the argument of `function_tool`.
     """
 
     function: Callable[P, R]
@@ -107,8 +108,7 @@ class Tool(Generic[P, R]):
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
     is_external: bool = False
-    # Gets a call, the decisions on it, and the earlier decisions. Raises ConfigurationError if they do not suit the call.
-    _check_decision: Callable[[Any, Any, Any], None] | None = None
+    check_decision: Callable[[Any], None] | None = None
     # The name of the program that provides the tool, for error texts; empty for a function of this program.
     _origin: str = ""
     # Whether its function makes calls that the run records. So an interrupted call may run again.
@@ -270,13 +270,15 @@ def function_tool(
     polls: bool = False,
     approve: Approval = False,
     may_wait: bool = False,
+    check_decision: Callable[[Any], None] | None = None,
 ) -> Tool[P, R]:
     """Return a tool with your own JSON schema, for example for a tool of another process, or a generated client.
 
     `parameters`: a JSON schema, `{"type": "object", "properties": {...}, ...}`. It is copied, and sent unchanged. The function
     gets the arguments from the model as keyword arguments, neither validated nor converted. If they do not fit the function,
     the model gets the TypeError. A parameter `context_variables` never comes from the model: it gets the context variables of
-    the run. For the other options, see `@tool`.
+    the run. `check_decision`: gets each `ToolCall` with a decision of a user on a call that has waited, and raises
+    ConfigurationError if `call.decision` does not suit the call; no call runs before. For the other options, see `@tool`.
 
     Raises ConfigurationError if the API rejects the name, if `parameters` is not the JSON schema of an object, if the function
     cannot be called, or for a wrong option.
@@ -288,7 +290,7 @@ def function_tool(
     if not name:
         raise ConfigurationError("function_tool and external_tool need a name that is not empty")
     running |= {"thread": thread, "abandon_on_cancel": abandon_on_cancel, "repeatable": repeatable, "polls": polls}
-    running |= {"may_wait": may_wait}
+    running |= {"may_wait": may_wait, "check_decision": check_decision}
     copied = _checked_parameters(name, parameters)
     made = Tool(function, name=name, description=description, parameters=copied, **running)
     _ = made._schema  # raises for a name that the API refuses

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard
 
 from .errors import ConfigurationError
-from .json import is_array, is_json, is_object, jsonable
+from .json import is_array, is_json, is_object, jsonable, shown
 from .messages import (
     STARTED_INSIDE,
     WAITING,
@@ -202,14 +202,17 @@ def as_json(decision: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class CallDecision:
     """The decisions of users on a call, in this run and earlier ones.
 
-    `arguments`: the arguments that a user has set in place of the model's arguments, or None.
-    `answer`: the data of `Answer`, if `is_answered`.
-    `data`: the data of the `Hold` that the user has answered.
-    `is_approval`: whether the decision of this run is an approval, and not only an `Answer`.
-    `seen`: the arguments that the user of this run saw before the decision; None if no user decided.
+    Args:
+        arguments: The arguments that a user has set in place of the model's arguments, or None.
+        answer: The data of `Answer`, if `is_answered`.
+        is_answered: Whether a user has answered the question of the call.
+        data: The data of the `Hold` that the user has answered.
+        is_approval: Whether the decision of this run is an approval, and not only an `Answer`.
+        is_changed: Whether the decision of this run sets other arguments.
+        seen: The arguments that the user of this run saw before the decision; None if no user decided.
     """
 
     arguments: Mapping[str, Any] | None = None
@@ -217,7 +220,20 @@ class Decided:
     is_answered: bool = False
     data: Any = None
     is_approval: bool = False
+    is_changed: bool = False
     seen: Mapping[str, Any] | str | None = None
 
+    @property
+    def inside(self) -> bool | Decisions:
+        """The decisions on the calls that the function of the call makes. Raises ConfigurationError for an answer without decisions."""
+        if not self.is_answered:
+            return True
+        if not is_object(self.answer):
+            raise ConfigurationError(
+                f"the answer {shown(self.answer, 80)} has no decisions; pass a dict of decisions by inner call id, such as "
+                '{"call_1": True}, or True for all of them'
+            )
+        return self.answer
 
-UNDECIDED = Decided()
+
+UNDECIDED = CallDecision()

@@ -11,13 +11,12 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from aswarm._agent_tool import decisions_inside
 from aswarm._run.call import Call, CallInside, ToolCall, TurnCalls
 from aswarm._run.outcome import OutcomeInside, Returned
 from aswarm._run.resuming import DENIED, DENIED_INSIDE, decide
 from aswarm._run.turn import Turn
 from aswarm._tools.tool import Tool
-from aswarm._values.decisions import Decided, is_run_inside, waiting_entries
+from aswarm._values.decisions import UNDECIDED, CallDecision, is_run_inside, waiting_entries
 from aswarm._values.errors import CallerMistake, ConfigurationError, Hold
 from aswarm._values.json import is_array, is_object, jsonable
 from aswarm._values.messages import STARTED_INSIDE, WAITING, Message, call_name, match_answers, normalize
@@ -73,7 +72,7 @@ def restored(
     call: Call,
     data: Mapping[str, Any],
     tools: Mapping[str, Tool[..., Any]],
-    decided: Decided,
+    decision: CallDecision,
     readings: Mapping[str, Reading],
 ) -> CodeState:
     """Return the state of a snippet that has waited, with the decisions of this run on its calls.
@@ -108,7 +107,7 @@ def restored(
     state.entries = waiting_entries([head, *behind]) or {}
     state.had_started = bool(data.get(STARTED_INSIDE))
     open_ones = [each for each in calls if each.outcome is None]
-    decide(open_ones, decisions_inside(decided), state.entries)
+    decide(open_ones, decision.inside, state.entries)
     return state
 
 
@@ -143,17 +142,17 @@ def hold_of(state: CodeState, turn: Turn) -> Hold:
     )
 
 
-def check_decision(tools: Mapping[str, Tool[..., Any]], call: Call, decided: Decided, earlier: Decided) -> None:
+def check_decision(tools: Mapping[str, Tool[..., Any]], call: Call) -> None:
     """Raise ConfigurationError if the decision does not suit the snippet inside the call, before any other call runs."""
-    data = waited(call)
+    data, decision = waited(call), call.decision or UNDECIDED
     if data is None:
         return
-    if decided.arguments is not earlier.arguments:
+    if decision.is_changed:
         raise ConfigurationError(
             f"the call {call.id!r} of {call.name}: its code has started, so it cannot be changed; decide on the calls inside"
         )
     try:
-        restored(call, data, tools, decided, {})
+        restored(call, data, tools, decision, {})
     except ConfigurationError as error:
         raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
 

@@ -102,10 +102,9 @@ def code_tool(
         },
         concurrent=None if all(map(runs_together, tools.values())) else False,
         may_wait=True,
+        check_decision=partial(check_decision, tools),
     )
-    return dataclasses.replace(
-        made, _is_replayed=True, _inside=tuple(tools.values()), _check_decision=partial(check_decision, tools)
-    )
+    return dataclasses.replace(made, _is_replayed=True, _inside=tuple(tools.values()))
 
 
 def _check_timezone(timezone: str) -> None:
@@ -160,7 +159,7 @@ class _CodeTool:
     def _state_of(self, now: Running) -> CodeState:
         outer, readings = now.call, self.stubs.readings
         if (data := waited(outer)) is not None:
-            return restored(outer, data, self.tools, outer.decided or UNDECIDED, readings)
+            return restored(outer, data, self.tools, outer.decision or UNDECIDED, readings)
         fixed = now.recorded_start
         if fixed is None:
             clock, seed = datetime.now(UTC).isoformat(timespec="milliseconds"), os.urandom(8).hex()

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Awaitable
 from typing import Any, TypeAlias
 
-from aswarm._run.call import Call, ToolCall
-from aswarm._run.handlers import Handlers, Middleware, Started
-from aswarm._run.outcome import ToolOutcome
-from aswarm._tools.conversion import parse_arguments
 from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError, ToolError
 from aswarm._values.json import is_json, is_object
+from aswarm.extensions import Handlers, Middleware, Started, ToolCall, ToolOutcome
 
 from ._check import Check, CheckFunction, OnError, guarding
 from ._checked import CheckedCall, CheckedResult
@@ -68,7 +64,6 @@ def guard_tool(
 
     def wrap(handlers: Handlers) -> Handlers:
         async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-            call = Call.of(call)
             if first is not None and (answered := await _before(first, call, handlers)) is not None:
                 return answered
             outcome = await handlers.call_tool(call, context, started)
@@ -79,11 +74,10 @@ def guard_tool(
     return guarding(wrap)
 
 
-async def _before(check: Check, call: Call, handlers: Handlers) -> ToolOutcome | None:
+async def _before(check: Check, call: ToolCall, handlers: Handlers) -> ToolOutcome | None:
     """Return the outcome of a call that must not run, or None if it may run. Raises Hold and Blocked."""
     try:
-        arguments = parse_arguments(call.arguments)
-        arguments = arguments if call.tool is None else call.tool._schema.validate(arguments)
+        arguments = call.valid_arguments()
     except ToolArgumentsError as error:  # a check cannot judge such a call
         return call.refusal(f"Error: {error}", error)
     is_approved = call.is_approved
@@ -94,7 +88,7 @@ async def _before(check: Check, call: Call, handlers: Handlers) -> ToolOutcome |
         case Say(text):
             return ToolOutcome(text, unknown=call.has_started_inside)
         case Replace(value):
-            call.replace_arguments(new := dict(value), json.dumps(new, ensure_ascii=False))
+            call.replace_arguments(dict(value))
         case Hold() as hold if not is_approved:
             raise hold
         case _:
@@ -102,7 +96,7 @@ async def _before(check: Check, call: Call, handlers: Handlers) -> ToolOutcome |
     return None
 
 
-async def _after(check: Check, call: Call, outcome: ToolOutcome, handlers: Handlers) -> ToolOutcome:
+async def _after(check: Check, call: ToolCall, outcome: ToolOutcome, handlers: Handlers) -> ToolOutcome:
     """Return the outcome for the model. Raises Blocked."""
     checked = CheckedResult(
         call.name, call.arguments, outcome.content, outcome.error, call.id, call.agent, handlers.run
@@ -121,7 +115,7 @@ async def _after(check: Check, call: Call, outcome: ToolOutcome, handlers: Handl
 
 
 async def _judged(
-    check: Check, checked: CheckedCall | CheckedResult, call: Call, withheld: ToolOutcome | None = None
+    check: Check, checked: CheckedCall | CheckedResult, call: ToolCall, withheld: ToolOutcome | None = None
 ) -> Verdict:
     """Return the verdict. If the run ends now, the history gets the reason as the result of the call.
 

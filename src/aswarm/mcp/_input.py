@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeGuard
 from mcp.types import ElicitRequest, ElicitRequestParams, ElicitResult, InputRequiredResult, InputResponses
 
 from aswarm._run.call import ToolCall
-from aswarm._values.decisions import Decided
+from aswarm._values.decisions import CallDecision
 from aswarm._values.errors import CallLost, ConfigurationError, Hold
 from aswarm._values.json import is_object, shown
 from aswarm._values.messages import STARTED_INSIDE
@@ -49,7 +49,7 @@ def hold_of(questions: Mapping[str, ElicitRequest], state: str | None) -> Hold:
     return Hold(message, data={"requests": requests, "state": state, STARTED_INSIDE: True})
 
 
-def question_of(decided: Decided | None) -> Hold | None:
+def question_of(decided: CallDecision | None) -> Hold | None:
     """Return the Hold again if the user approved the call, but did not answer the question of the server."""
     data = None if decided is None or decided.is_answered else decided.data
     if not _is_question(data):
@@ -61,7 +61,7 @@ def _is_question(data: object) -> TypeGuard[Mapping[str, Any]]:
     return is_object(data) and data.keys() >= _DATA
 
 
-def responses_of(decided: Decided | None) -> tuple[InputResponses | None, str | None]:
+def responses_of(decided: CallDecision | None) -> tuple[InputResponses | None, str | None]:
     """Return the answers of the user and the state of the server. Both are None in the first request of a call.
 
     Raises ConfigurationError for an answer that does not fit the questions.
@@ -79,10 +79,10 @@ def responses_of(decided: Decided | None) -> tuple[InputResponses | None, str | 
     return {key: response_of(value, requests[key]) for key, value in answer.items()}, data["state"]
 
 
-def check_decision(call: ToolCall, decided: Decided, _: Decided) -> None:
+def check_decision(call: ToolCall) -> None:
     """Raise ConfigurationError if the decision does not fit the call. A run checks all decisions before it runs a call."""
     try:
-        responses_of(decided)
+        responses_of(call.decision)
     except ConfigurationError as error:
         raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
 

@@ -221,13 +221,14 @@ class MCPServer:
             repeatable=may_repeat(tool),
             approve=self._options.approval(tool),
             may_wait=True,
+            check_decision=check_decision,
         )
-        return dataclasses.replace(made, _check_decision=check_decision, _origin=f"the MCP server {self.name}")
+        return dataclasses.replace(made, _origin=f"the MCP server {self.name}")
 
     async def _call(self, tool: ServerTool, arguments: dict[str, Any]) -> str | list[Shown]:
         send = functools.partial(self._send, tool, arguments)
         now = running()
-        decided = None if now is None else now.call.decided
+        decided = None if now is None else now.call.decision
         if (hold := question_of(decided)) is not None:
             raise hold  # without an answer, the call would run from its start and repeat what it did before the question
         result = await send(*responses_of(decided))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from aswarm._record.entry_maker import CLIENT_TOOL
-from aswarm._run.call import Call, ToolCall
+from aswarm._run.call import ToolCall
 from aswarm._run.handlers import Handlers, Started
 from aswarm._run.outcome import ToolOutcome
 from aswarm._swarm import AsyncSwarm, with_innermost
@@ -57,7 +57,7 @@ def with_client(
 
     async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         if call.tool is None:
-            decided = Call.of(call).decided
+            decided = call.decision
             if decided is not None and decided.is_answered:
                 return ToolOutcome(to_text(decided.answer))
             if any(tool.name == call.name for tool in tools):
