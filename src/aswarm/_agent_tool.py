@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
 from typing import Any, Literal
 
-from ._run.call import ToolCall
-from ._run.current_call import progress, running
-from ._run.options import RunOptions
-from ._run.state import RunState
-from ._run.streams import typed
 from ._tools.schema import FunctionSchema, schema_of
 from ._tools.tool import Tool, function_tool
 from ._values.agent import Agent, Response, slug
-from ._values.budget import Budget
 from ._values.context import changes, copy_containers, merge_changes
 from ._values.decisions import UNDECIDED, is_run_inside, without_old_entries
 from ._values.errors import CallerMistake, ConfigurationError, Hold, OutputError, ToolError, UndeclaredHold
-from ._values.events import Event, RunFinished
+from ._values.events import RunFinished
 from ._values.json import is_array, is_json, jsonable
-from ._values.messages import STARTED_INSIDE, WAITING, Message
+from ._values.messages import STARTED_INSIDE, WAITING, Message, has_started_inside
 from ._values.output import Output, answer_text, as_output
+from .extensions import CurrentCall, InnerRun, RunInfo, ToolCall, current_call, progress
 
 _HANDED_OFF = "the run inside the call had handed off to the agent"
 _LIMITS = {"budget": "the budget is used up", "max_turns": "its turns are used up"}
@@ -123,56 +118,34 @@ class _AgentTool:
             if decision.is_changed:
                 raise ConfigurationError("its run has started, so its arguments cannot be changed; decide on its calls")
             agent = self._agent_of(waited)
-            RunState(agent, waited["messages"], None, resume=decision.inside, output=self.output)
+            InnerRun.check(agent, waited["messages"], resume=decision.inside, output=self.output)
         except ConfigurationError as error:
             raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
 
     async def _ask(self, request: str, context: Mapping[str, Any]) -> Response:
-        if (now := running()) is None or (run := now.run) is None:
-            raise ConfigurationError(
-                "an agent_tool works only as a function of an agent; put it into Agent(functions=[...])"
-            )
-        call = now.call
-        before = run.state.history.settled if self.has_history else []
+        call, outer = _call_and_run()
+        before = outer.messages if self.has_history else []
         waited = _waited(call)
-        state: RunState | None = None
         messages = [{"role": "user", "content": request}] if waited is None else waited["messages"]
+        inner: InnerRun | None = None
         try:
-            agent, variables = self.agent, context
-            decisions: bool | Mapping[str, Any] = False
-            if waited is not None:
-                agent, variables = self._agent_of(waited), _changed(context, waited)
-                decisions = (call.decision or UNDECIDED).inside
-            outer = run.options
-            options = RunOptions(
-                agent,
-                [*before, *messages],
-                variables,
-                model_override=outer.model_override,
-                debug=outer.debug,
-                max_turns=outer.max_turns,
-                resume=decisions,
-                # The budget of the outer run applies; the default budget of the swarm is not added.
-                budget=None if outer.budget is None else Budget(),
-                output=self.output,
-                resources=outer.resources,
-            )
-            state, events = run.start(options)
-            try:
-                await _report(typed(events), is_live=run.call_soon is not None)
-            finally:
-                call.note_unknown_inside(state.response.unknown_calls)
+            agent = self.agent if waited is None else self._agent_of(waited)
+            variables = context if waited is None else _changed(context, waited)
+            decisions = False if waited is None else (call.decision or UNDECIDED).inside
+            inner = outer.start(agent, [*before, *messages], variables, resume=decisions, output=self.output)
+            await _report(inner)
         except ConfigurationError as error:
-            has_started = call.has_started_inside or (state is not None and state.turn.has_started)
             kind = UndeclaredHold if isinstance(error, UndeclaredHold) else CallerMistake
-            raise kind(f"the call {call.id!r} of {call.name}: {error}", has_started=has_started) from error
-        if state.response.stop == "waiting":
-            has_started = call.has_started_inside or state.turn.has_started
-            raise _hold_of(state.response, [*messages, *state.response.messages], context, has_started=has_started)
-        if state.response.stop in _LIMITS and not self._has_answer(state.response):
-            used_up = _LIMITS[state.response.stop]
-            raise ToolError(f"The agent {state.response.agent.name} stopped without an answer: {used_up}.")
-        return state.response
+            raise kind(
+                f"the call {call.id!r} of {call.name}: {error}", has_started=_has_started(call, inner)
+            ) from error
+        response = inner.response
+        if response.stop == "waiting":
+            all_messages = [*messages, *response.messages]
+            raise _hold_of(response, all_messages, context, has_started=_has_started(call, inner))
+        if response.stop in _LIMITS and not self._has_answer(response):
+            raise ToolError(f"The agent {response.agent.name} stopped without an answer: {_LIMITS[response.stop]}.")
+        return response
 
     def _agent_of(self, waited: Mapping[str, Any]) -> Agent:
         """Return the active agent of the waiting inner run. Raises ConfigurationError if no agent has its name."""
@@ -203,14 +176,26 @@ def _schema_of_request() -> FunctionSchema:
     return schema_of(ask)
 
 
-async def _report(events: AsyncGenerator[Event, None], *, is_live: bool) -> None:
-    async with aclosing(events):
-        async for event in events:
-            if is_live and not isinstance(event, RunFinished):
+def _call_and_run() -> tuple[CurrentCall, RunInfo]:
+    """Return the call of this tool and its run. Raises ConfigurationError outside of a run."""
+    with suppress(ConfigurationError):
+        call = current_call()
+        return call, call.run
+    raise ConfigurationError("an agent_tool works only as a function of an agent; put it into Agent(functions=[...])")
+
+
+def _has_started(call: CurrentCall, inner: InnerRun | None) -> bool:
+    return has_started_inside(call.data) or (inner is not None and inner.has_started)
+
+
+async def _report(run: InnerRun) -> None:
+    async with aclosing(run):
+        async for event in run:
+            if not isinstance(event, RunFinished):
                 progress(event)
 
 
-def _waited(call: ToolCall) -> Mapping[str, Any] | None:
+def _waited(call: ToolCall | CurrentCall) -> Mapping[str, Any] | None:
     """Return the data of the waiting inner run; None if no inner run has started for this call."""
     return call.data if is_run_inside(call.data) else None
 

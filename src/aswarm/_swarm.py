@@ -21,15 +21,16 @@ from ._providers.openai import OpenAISource, is_responses, source_for
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
 from ._run.budget_middleware import budget_middleware, instruct_in_time
-from ._run.current_call import OuterRun, running
+from ._run.current_call import running
 from ._run.debug import debug_middleware
 from ._run.eager import EagerTools, checked_eager_tools, eager_middleware
 from ._run.execution import ToolCaller, ToolErrorHook
 from ._run.filling import checked_resources
-from ._run.handlers import Handlers, Middleware, MiddlewareStack, RunInfo, chain, check_steps, isolated
+from ._run.handlers import Handlers, Middleware, MiddlewareStack, chain, check_steps, isolated
 from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
 from ._run.options import ItemKeywords, Messages, RunKeywords, RunOptions, check_keywords
+from ._run.run_info import OuterRun, RunInfo
 from ._run.spending import Spending
 from ._run.state import RunState
 from ._run.streams import ClassicStream, EventDelivery, EventStream, deliver_after, deliver_live, to_end
@@ -449,7 +450,8 @@ class AsyncSwarm:
         is_live: bool,
         middleware: Mapping[str, Middleware | None],
     ) -> Handlers:
-        run = OuterRun(state, options, start, scheduler() if is_live else None, get_ident())
+        call = None if (now := running()) is None else now.call
+        run = OuterRun(state, options, start, scheduler() if is_live else None, get_ident(), call)
         source = self._source_of(self.client)
         # The sources of aswarm do not change a request. A source of the user may change it, so it gets a copy.
         complete = source.complete if isinstance(source, OpenAISource | HTTPSource) else isolated(source.complete)
@@ -464,10 +466,7 @@ class AsyncSwarm:
             rate_limits=self._rate_limiter.middleware(source),
             **middleware,
         )
-        now = running()
-        return stack.wrap(
-            Handlers(complete, call_tool, RunInfo(state.id, state, None if now is None else now.call, run))
-        )
+        return stack.wrap(Handlers(complete, call_tool, RunInfo(run)))
 
     def _eager_middleware(self, state: RunState) -> Middleware:
         return eager_middleware(

@@ -135,9 +135,8 @@ async def _leave(way: str, kind: str, api: Any) -> None:
 def test_the_rules_of_middleware_hold() -> None:
     """The middleware of eager tools passes `check_middleware`."""
     from aswarm._run.eager import eager_middleware
-    from aswarm._run.handlers import outer_run
 
-    check_middleware(lambda handlers: eager_middleware(outer_run(handlers.run).state)(handlers))  # type: ignore[union-attr]
+    check_middleware(lambda handlers: eager_middleware(handlers.run._run.state)(handlers))
 
 
 # --- what does not start ----------------------------------------------------------------------------------------------

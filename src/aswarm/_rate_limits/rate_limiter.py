@@ -24,7 +24,8 @@ from typing import Any
 
 import anyio
 
-from aswarm._run.handlers import Handlers, Middleware, RunInfo
+from aswarm._run.handlers import Handlers, Middleware
+from aswarm._run.run_info import RunInfo
 from aswarm._runtime import clocks
 from aswarm._runtime.backend import PerLoop, current_loop, scheduler
 from aswarm._values.errors import CompletionError, ConfigurationError, StreamInterrupted

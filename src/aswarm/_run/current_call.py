@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aswarm._values.agent import Agent
+from aswarm._values.decisions import CallDecision
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.events import LoopEvent, ToolProgress
 
 from .call import Call
-from .options import RunOptions
-from .state import RunState
+from .run_info import OuterRun, RunInfo
 
 if TYPE_CHECKING:
-    from .handlers import ToolHandler  # `handlers` imports `OuterRun` of this module
+    from .handlers import ToolHandler
 
 # Whether a SystemExit of a function is a failed call, as in runs that a server or a worker executes for its users.
 _exits_fail: ContextVar[bool] = ContextVar("aswarm_exits_fail", default=False)
@@ -38,23 +38,6 @@ def failing_exits() -> Generator[None]:
         yield
     finally:
         _exits_fail.reset(token)
-
-
-@dataclass(frozen=True, slots=True)
-class OuterRun:
-    """The run of the current tool call, for the runs that the tool starts.
-
-    `start`: starts a run with the same client, limits and middleware. It returns the state and the events; reading the events
-    drives the run.
-    `call_soon`: schedules a callback in the thread of the event loop; None if the events of tools are not delivered live.
-    `thread`: the id of the thread of the event loop.
-    """
-
-    state: RunState
-    options: RunOptions
-    start: Callable[[RunOptions], tuple[RunState, AsyncGenerator[LoopEvent, None]]]
-    call_soon: Callable[[Callable[[], None]], object] | None
-    thread: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +113,41 @@ class CurrentCall:
         The key consists of the id of the run, the turn and the position. A durable run, and a run with a `run_id=`, has the
         same id in each attempt. Only the function of the call gets the key; in a middleware the key is empty.
         """
-        run = self._run
-        outer = self._call.parent or self._call
-        if run is None or not any(call is outer for call in (*run.state.turn.calls, *run.state.eager_calls)):
+        if (run := self._own_run) is None:
             return ""
+        outer = self._call.parent or self._call
         inside = "" if outer is self._call else f".{self._call.index}"
         return f"{run.state.id}:{run.state.turns}:{outer.index}{inside}"
+
+    @property
+    def run(self) -> RunInfo:
+        """The run of the call, for the function of the call. A middleware has it as `handlers.run`.
+
+        A run that the function starts with `run.start` belongs to the call. Raises ConfigurationError outside of the function.
+        """
+        if (run := self._own_run) is None:
+            raise ConfigurationError(
+                "current_call().run works only in the function of the call; a middleware has handlers.run"
+            )
+        return RunInfo(run, self._call)
+
+    @property
+    def _own_run(self) -> OuterRun | None:
+        """The run of the call; None outside of its function, where `Running.run` may be a run around it."""
+        run, outer = self._run, self._call.parent or self._call
+        if run is None or not any(call is outer for call in (*run.state.turn.calls, *run.state.eager_calls)):
+            return None
+        return run
 
     @property
     def agent(self) -> Agent:
         """The agent that made the call."""
         return self._call.agent
+
+    @property
+    def decision(self) -> CallDecision | None:
+        """The decisions of users that let the call run, or None."""
+        return self._call.decision
 
     @property
     def is_approved(self) -> bool:

@@ -17,9 +17,10 @@ from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest
 
 from .call import ToolCall
-from .handlers import Handlers, Middleware, RunInfo, Started
+from .handlers import Handlers, Middleware, Started
 from .history import recorded_form
 from .outcome import ToolOutcome
+from .run_info import RunInfo
 
 logger = logging.getLogger("aswarm")
 

@@ -49,11 +49,12 @@ from aswarm._values.text import sendable
 from aswarm._wire.failures import hide_header_values
 
 from .call import Call, ToolCall
-from .current_call import OuterRun, Progress, Running, enter_function, exits_fail, progress, running, set_running
+from .current_call import Progress, Running, enter_function, exits_fail, progress, running, set_running
 from .declared import undeclared_in_function, wait
 from .filling import NO_RESOURCES, filled_arguments, read_arguments
 from .handlers import Started, ToolHandler
 from .outcome import OutcomeInside, ToolOutcome, returned
+from .run_info import OuterRun
 
 logger = logging.getLogger("aswarm")
 

@@ -8,19 +8,15 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
-from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from aswarm._runtime.backend import HiddenGenerators
-from aswarm._values.agent import Agent, C, as_type
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.usage import Usage
 from aswarm._wire.request import CompletionRequest
 
 from .call import ToolCall
-from .current_call import OuterRun
 from .outcome import ToolOutcome
-from .state import EndCallback, RunState
+from .run_info import RunInfo
 
 CompletionHandler: TypeAlias = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
 """Sends one request and yields the chunks of the answer, as Chat Completions dicts. Without streaming, it yields one chunk."""
@@ -46,83 +42,7 @@ class ToolHandler(Protocol):
         ...
 
 
-class RunInfo:
-    """Information about the run, for a middleware. Each attribute has the current value."""
-
-    __slots__ = ("_id", "_outer_run", "_state", "_tool_call")
-
-    def __init__(
-        self, run_id: str, state: RunState, tool_call: ToolCall | None = None, outer_run: OuterRun | None = None
-    ) -> None:
-        self._id = run_id
-        self._outer_run = outer_run
-        self._tool_call = tool_call
-        self._state = state
-
-    @property
-    def run_id(self) -> str:
-        """The id of the run."""
-        return self._id
-
-    @property
-    def tool_call(self) -> ToolCall | None:
-        """The tool call of the outer run that started this run, or None."""
-        return self._tool_call
-
-    @property
-    def agent(self) -> Agent:
-        """The active agent."""
-        return self._state.agent
-
-    @property
-    def context_variables(self) -> Mapping[str, Any]:
-        """The context variables, as a read-only view. Nested values are the objects of the run, so do not change them."""
-        return MappingProxyType(self._state.context)
-
-    def context_as(self, kind: type[C]) -> C:
-        """Return the context variables as a TypedDict, a dataclass or a pydantic model; a write to it changes nothing else.
-
-        Raises ConfigurationError if the context variables do not fit, or cannot have this type.
-        """
-        return as_type(self._state.context, kind)
-
-    def add_usage(self, usage: Usage, model: str | None) -> None:
-        """Add the usage of a request that the middleware itself has sent, to this run, its outer runs, and their budgets.
-
-        `model`: the model of the request; None for the model of the run. Raises ConfigurationError if a budget limits the
-        cost and the model has no price.
-        """
-        self._state.spending.add(usage)
-        if self._state.budget is not None:
-            self._state.budget.add_price(usage, model)
-
-    @property
-    def log_fields(self) -> dict[str, Any]:
-        """The id of the run and the name of its agent, for `logger.info(..., extra=run.log_fields)`."""
-        return self._state.log_fields
-
-    def on_end(self, callback: EndCallback) -> None:
-        """Call `callback(response, error)` once at the end of the run, however it ends.
-
-        `response.stop` is the reason: "error" if the run failed, "cancelled" if it was closed or cancelled. `error` is an
-        `AswarmError` if the run failed, otherwise None. The callback runs on the event loop of the run, after all handlers
-        have finished, and before the caller gets the response or the error. It must not block. Callbacks run in the order in
-        which they were added, so the innermost middleware is first. An exception of a callback is logged.
-        """
-        self._state.ending.callbacks += (callback,)
-
-
 _END: Any = object()
-
-
-def resources_of(info: RunInfo) -> Mapping[str, object]:
-    """Return the resources of the run, for a middleware of aswarm."""
-    return info._state.resources
-
-
-def outer_run(info: RunInfo) -> OuterRun | None:
-    """Return the run, so that a middleware of aswarm can start an inner run; None if a test has made the handlers."""
-    return info._outer_run
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,17 @@ class RunKeywords(NewRunKeywords, total=False):
     resume: bool | Decisions
 
 
+class InnerRunKeywords(RunKeywords, total=False):
+    """Keywords of `RunInfo.start`: those of a run. By default, they have the values of the outer run.
+
+    `model_override`, `max_turns`, `debug`: as for `run`.
+    """
+
+    model_override: str | None
+    max_turns: float
+    debug: bool
+
+
 _CONTEXT = "pass a dict as context_variables=..."
 _MESSAGES = "pass the earlier messages and the new one as messages=[...]"
 _OUTPUT = "pass the type of the answer as output=..."

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aswarm._run.call import OTHER_CALLS, Call, TurnCalls
-from aswarm._run.current_call import OuterRun, Running
+from aswarm._run.current_call import Running
 from aswarm._run.execution import finished_event, run_group
 from aswarm._run.plan import plan
+from aswarm._run.run_info import OuterRun
 from aswarm._run.turn import Turn
 from aswarm._tools.tool import Tool
 from aswarm._values.agent import Agent, Result

@@ -7,10 +7,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeAlias
 
-from aswarm._run.handlers import Handlers, Middleware
 from aswarm._values.messages import SENT_INPUT, Message
 from aswarm._wire.accumulator import Accumulator, Completion
-from aswarm._wire.request import CompletionRequest
+from aswarm.extensions import CompletionRequest, Handlers, Middleware
 
 from ._check import Check, CheckFunction, OnError, guarding
 from ._checked import CheckedAnswer, texts_of

@@ -17,12 +17,10 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import anyio
 
-from aswarm._run.filling import read_arguments
-from aswarm._run.handlers import Middleware, resources_of
 from aswarm._runtime.backend import raise_if_own
-from aswarm._tools.filled import filled_parameters
 from aswarm._values.errors import ConfigurationError, Hold, named
 from aswarm._values.json import shown
+from aswarm.extensions import Middleware
 
 from ._checked import Checked
 from ._verdicts import Replace, Verdict, refusal
@@ -80,7 +78,7 @@ class Check:
         """Call the check. Return its verdict, or a `Pending` for an async check. Raises Blocked if the check fails."""
         with _unguarded():
             try:
-                returned: Any = self.function(checked, **_filled(self.function, checked))
+                returned: Any = self.function(checked, **checked.run.arguments_for(self.function))
             except Exception as error:  # noqa: BLE001 - a check of the user may raise anything
                 returned = self.verdict_of_failure(error, checked)
         return Pending(self, returned, checked) if inspect.isawaitable(returned) else self.accepted(returned, checked)
@@ -152,14 +150,6 @@ class Pending:
         """Close the coroutine if it was never awaited, for example because the run was closed early."""
         if inspect.iscoroutine(self.returned):
             self.returned.close()
-
-
-def _filled(function: Callable[..., Any], checked: Checked) -> dict[str, Any]:
-    """Return the arguments for the context variables and the resources, if the check has parameters for them."""
-    filled = filled_parameters(function)
-    if filled is None:
-        return {}
-    return read_arguments(filled, checked.run.context_variables, resources_of(checked.run))
 
 
 def guarding(wrap: Middleware) -> Middleware:

@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 
-from aswarm._run.handlers import Handlers, Middleware
 from aswarm._runtime.backend import TaskResult
 from aswarm._values.agent import Agent
 from aswarm._values.errors import AswarmError, ConfigurationError
@@ -21,7 +20,7 @@ from aswarm._values.json import shown
 from aswarm._values.messages import SENT_INPUT, Message, last_of_user
 from aswarm._values.usage import Usage
 from aswarm._wire.accumulator import Accumulator
-from aswarm._wire.request import CompletionRequest
+from aswarm.extensions import CompletionRequest, Handlers, Middleware
 
 from ._check import Check, CheckFunction, OnError, Pending, guarding
 from ._checked import CheckedInput

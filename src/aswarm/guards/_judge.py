@@ -11,9 +11,6 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from aswarm._run.handlers import outer_run
-from aswarm._run.options import RunOptions
-from aswarm._run.streams import to_end
 from aswarm._values.agent import Agent
 from aswarm._values.budget import Budget
 from aswarm._values.content import described
@@ -59,21 +56,16 @@ def judge(agent: Agent, *, mode: OutputMode = "auto") -> Callable[[Checked], Awa
     output = Output(Judgement, mode=mode)
 
     async def check(checked: Checked) -> Block | None:
-        run = outer_run(checked.run)
-        assert run is not None  # noqa: S101 - a check is only called inside a run
-        options = RunOptions(
+        question = _QUESTION + json.dumps(_material(checked), ensure_ascii=False, default=str)
+        run = checked.run.start(
             agent,
-            _QUESTION + json.dumps(_material(checked), ensure_ascii=False, default=str),
+            question,
             checked.run.context_variables,
-            debug=run.options.debug,
-            max_turns=run.options.max_turns,
-            # An empty budget overrides the default budget of the swarm, so that only the budget of the judged run applies.
-            budget=Budget(),
+            model_override=None,
+            budget=Budget(),  # only the budget of the judged run applies
             output=output,
-            around=run.state.spending,
-            resources=run.options.resources,
         )
-        judgement: Judgement = (await to_end(*run.start(options))).output
+        judgement: Judgement = (await run.finish()).output
         return Block(judgement.reason) if judgement.block else None
 
     check.__name__ = f"judge({agent.name})"  # logs and errors name the check

@@ -1,0 +1,152 @@
+"""Information about a run, for middleware and for the functions of its calls, and the runs that they start inside it."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from typing_extensions import Unpack
+
+from aswarm._tools.filled import filled_parameters
+from aswarm._values.agent import Agent, C, as_type
+from aswarm._values.budget import Budget
+from aswarm._values.events import LoopEvent
+from aswarm._values.messages import Message
+from aswarm._values.output import as_output
+from aswarm._values.usage import Usage
+
+from .call import Call, ToolCall
+from .filling import read_arguments
+from .inner_run import InnerRun
+from .options import InnerRunKeywords, Messages, RunOptions, check_keywords
+from .state import EndCallback, RunState
+
+
+@dataclass(frozen=True, slots=True)
+class OuterRun:
+    """The run of the current tool call, for the runs that the tool starts.
+
+    `start`: starts a run with the same client, limits and middleware. It returns the state and the events; reading the events
+    drives the run.
+    `call_soon`: schedules a callback in the thread of the event loop; None if the events of tools are not delivered live.
+    `thread`: the id of the thread of the event loop.
+    `tool_call`: the call of the outer run whose function has started the run, or None.
+    """
+
+    state: RunState
+    options: RunOptions
+    start: Callable[[RunOptions], tuple[RunState, AsyncGenerator[LoopEvent, None]]]
+    call_soon: Callable[[Callable[[], None]], object] | None
+    thread: int
+    tool_call: ToolCall | None
+
+
+class RunInfo:
+    """Information about the run, for a middleware, and for the function of a call. Each attribute has the current value."""
+
+    __slots__ = ("_caller", "_run")
+
+    def __init__(self, run: OuterRun, caller: Call | None = None) -> None:
+        self._run = run
+        self._caller = caller  # the call whose function starts runs
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._run.state.id
+
+    @property
+    def tool_call(self) -> ToolCall | None:
+        """The tool call of the outer run that started this run, or None."""
+        return self._run.tool_call
+
+    @property
+    def agent(self) -> Agent:
+        """The active agent."""
+        return self._run.state.agent
+
+    @property
+    def context_variables(self) -> Mapping[str, Any]:
+        """The context variables, as a read-only view. Nested values are the objects of the run, so do not change them."""
+        return MappingProxyType(self._run.state.context)
+
+    def context_as(self, kind: type[C]) -> C:
+        """Return the context variables as a TypedDict, a dataclass or a pydantic model; a write to it changes nothing else.
+
+        Raises ConfigurationError if the context variables do not fit, or cannot have this type.
+        """
+        return as_type(self._run.state.context, kind)
+
+    def add_usage(self, usage: Usage, model: str | None) -> None:
+        """Add the usage of a request that the middleware itself has sent, to this run, its outer runs, and their budgets.
+
+        `model`: the model of the request; None for the model of the run. Raises ConfigurationError if a budget limits the
+        cost and the model has no price.
+        """
+        self._run.state.spending.add(usage)
+        if self._run.state.budget is not None:
+            self._run.state.budget.add_price(usage, model)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The input and the messages so far, without a turn whose calls have no results yet."""
+        return [*self._run.state.history.settled]
+
+    @property
+    def resources(self) -> Mapping[str, object]:
+        """The resources of the swarm and of the run, by their names."""
+        return self._run.state.resources
+
+    def arguments_for(self, function: Callable[..., Any], context: int | str = "context_variables") -> dict[str, Any]:
+        """Return the keyword arguments that the run has for a function of a user: the context variables, and its resources.
+
+        `context`: the parameter for the context variables, by its name or its position. They are read-only. Raises
+        ConfigurationError if they do not fit the type of the parameter.
+        """
+        filled = filled_parameters(function, context)
+        return {} if filled is None else read_arguments(filled, self._run.state.context, self.resources)
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """The id of the run and the name of its agent, for `logger.info(..., extra=run.log_fields)`."""
+        return self._run.state.log_fields
+
+    def on_end(self, callback: EndCallback) -> None:
+        """Call `callback(response, error)` once at the end of the run, however it ends.
+
+        `response.stop` is the reason: "error" if the run failed, "cancelled" if it was closed or cancelled. `error` is an
+        `AswarmError` if the run failed, otherwise None. The callback runs on the event loop of the run, after all handlers
+        have finished, and before the caller gets the response or the error. It must not block. Callbacks run in the order in
+        which they were added, so the innermost middleware is first. An exception of a callback is logged.
+        """
+        self._run.state.ending.callbacks += (callback,)
+
+    def start(
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        *,
+        output: Any = None,
+        **keywords: Unpack[InnerRunKeywords],
+    ) -> InnerRun:
+        """Return a run inside this run, which starts when it is read: `await info.start(agent, "Is this polite?").finish()`.
+
+        It has the client, the limits and the middleware of this run, and its usage counts here, also for the budget of this run.
+        The arguments are those of `AsyncSwarm.stream`. By default, `model_override`, `max_turns`, `debug` and `resources` are those
+        of this run. Without `budget`, the budget of this run applies.
+        """
+        check_keywords("start", keywords, InnerRunKeywords)
+        outer = self._run.options
+        own: dict[str, Any] = {
+            "model_override": outer.model_override,
+            "debug": outer.debug,
+            "max_turns": outer.max_turns,
+            "resources": outer.resources,
+            # With a budget of the outer run, the default budget of the swarm is not added.
+            "budget": None if outer.budget is None else Budget(),
+            **keywords,
+        }
+        spending = self._run.state.spending
+        options = RunOptions(agent, messages, context_variables, output=as_output(output), around=spending, **own)
+        return InnerRun(*self._run.start(options), self._caller)
