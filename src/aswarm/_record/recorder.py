@@ -26,7 +26,7 @@ import anyio
 
 from aswarm._run.call import CODE_STARTED, OTHER_CALLS, Call, ToolCall
 from aswarm._run.current_call import restart_code
-from aswarm._run.execution import Emit, ToolCaller, finished_event
+from aswarm._run.execution import ToolCaller, finished_event
 from aswarm._run.handlers import Handlers, Started
 from aswarm._run.outcome import ToolOutcome
 from aswarm._run.state import RunState
@@ -41,6 +41,7 @@ from aswarm._values.events import (
     CallWaiting,
     CompletionDelta,
     CompletionFinished,
+    Emit,
     Event,
     LoopEvent,
     RunFinished,

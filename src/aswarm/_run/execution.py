@@ -44,7 +44,7 @@ from aswarm._values.errors import (
     is_exit,
     named,
 )
-from aswarm._values.events import LoopEvent, ToolCallFinished, ToolCallStarted
+from aswarm._values.events import Emit, ToolCallFinished, ToolCallStarted
 from aswarm._values.text import sendable
 from aswarm._wire.failures import hide_header_values
 
@@ -427,8 +427,6 @@ async def _hold(limiter: Limiter) -> AsyncGenerator[None, None]:
 
 
 # --- the calls of a turn ----------------------------------------------------------------------------------------------
-
-Emit: TypeAlias = Callable[[LoopEvent], None]
 
 
 async def run_group(

@@ -15,13 +15,21 @@ from typing import Any
 
 from aswarm._values.agent import Agent
 from aswarm._values.errors import AswarmError, error_of_run
-from aswarm._values.events import CompletionDelta, CompletionFinished, HandedOff, LoopEvent, RunFinished, TurnStarted
+from aswarm._values.events import (
+    CompletionDelta,
+    CompletionFinished,
+    Emit,
+    HandedOff,
+    LoopEvent,
+    RunFinished,
+    TurnStarted,
+)
 from aswarm._values.options import MAX_TURNS
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.failures import hide_header_values
 from aswarm._wire.request import RequestSettings
 
-from .execution import Emit, run_group
+from .execution import run_group
 from .handlers import Handlers
 from .options import RunOptions
 from .plan import plan

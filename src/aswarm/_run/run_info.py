@@ -88,6 +88,11 @@ class RunInfo:
             self._run.state.budget.add_price(usage, model)
 
     @property
+    def turn(self) -> int:
+        """The number of completions so far."""
+        return self._run.state.turns
+
+    @property
     def messages(self) -> list[Message]:
         """The input and the messages so far, without a turn whose calls have no results yet."""
         return [*self._run.state.history.settled]

@@ -23,6 +23,7 @@ from aswarm._values.errors import AswarmError, set_attribute
 from aswarm._values.events import (
     CompletionDelta,
     CompletionFinished,
+    Emit,
     Event,
     LoopEvent,
     RunFinished,
@@ -32,7 +33,6 @@ from aswarm._values.events import (
     typed_events,
 )
 
-from .execution import Emit
 from .options import Messages
 from .state import RunState
 

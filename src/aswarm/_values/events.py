@@ -9,7 +9,7 @@
 `CompletionDelta` is internal: one delta of the provider. The typed events and Swarm's dicts are made from it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
@@ -211,6 +211,7 @@ Event: TypeAlias = (
 )
 """Any event of `stream()`: a closed union, for type hints."""
 LoopEvent: TypeAlias = Event | CompletionDelta
+Emit: TypeAlias = Callable[[LoopEvent], None]  # gets each event of the tools of a run
 
 
 def typed_events(delta: dict[str, Any]) -> Iterator[Event]:

@@ -18,12 +18,12 @@ from typing import Any, TypeVar, cast
 
 from pydantic_core import to_jsonable_python
 
-from aswarm._run.handlers import Handlers, Middleware, RunInfo
 from aswarm._runtime import seams
 from aswarm._runtime.files import create_for_owner
 from aswarm._values.errors import ConfigurationError
 from aswarm._wire.accumulator import as_one_chunk, whole_message
 from aswarm._wire.request import CompletionRequest
+from aswarm.extensions import Handlers, Middleware, RunInfo
 
 from ._recording import question_of
 

@@ -16,12 +16,12 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aswarm._rate_limits.tokens import input_tokens, size_of
-from aswarm._run.handlers import Handlers, Middleware, RunInfo
 from aswarm._runtime.backend import HiddenGenerators, raise_if_own
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object
 from aswarm._values.usage import Usage
 from aswarm._wire.request import CompletionRequest
+from aswarm.extensions import Handlers, Middleware, RunInfo
 
 from ._retry import checked
 

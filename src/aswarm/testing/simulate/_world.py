@@ -292,7 +292,7 @@ class World:
 
 
 def _simulated_call(handlers: Handlers, call: ToolCall) -> SimulatedCall:
-    turn, now = handlers.run._state.turns, anyio.current_time()  # a middleware of aswarm itself
+    turn, now = handlers.run.turn, anyio.current_time()
     tool = call.tool
     repeatable = call.is_repeatable or (tool is not None and (tool.is_handoff or tool._is_replayed))
     outer = None if call.parent is None else call.parent.index
