@@ -29,7 +29,8 @@ from .interrupts import Interrupts
 
 T = TypeVar("T")
 
-# If a signal arrives just before a thread starts to wait, Python handles the signal only after the wait. So waits are short.
+# If a signal arrives just before a thread starts to wait, Python handles the signal only after the wait. On Windows, before Python
+# 3.14, no signal ends the wait for a lock (https://github.com/python/cpython/issues/125541). So waits are short.
 _HEARTBEAT_SECONDS = 0.25
 
 # A copy of the caller's context at the start of its current wait. A comparison shows which variables the run has set.

@@ -440,7 +440,8 @@ async def run_group(
     nothing declares it, run the other calls to their end first.
     """
     # A single handoff runs without a task. A task would take steps of the event loop. During these steps the connection of
-    # the run is idle, and httpx checks all idle connections of the pool at each request.
+    # the run is idle, and httpx checks all idle connections of the pool at each request, with one system call for each:
+    # https://github.com/encode/httpcore/pull/928
     if not (len(calls) == 1 and isinstance(handler, ToolCaller) and handler.hand_off(calls[0], emit)):
         await _run_in_tasks(calls, context, handler, emit, may_hold)
 

@@ -60,7 +60,7 @@ async def deliver_live(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerato
     """Run the work in a background task, and yield its events as they come.
 
     A task group would stay open across a `yield`. If the consumer drops the generator, the event loop closes it in another
-    task, and the task group would cancel that task (PEP 789).
+    task, and the task group would cancel that task: https://peps.python.org/pep-0789/
     """
     events: deque[LoopEvent] = deque()
     news = anyio.Event()

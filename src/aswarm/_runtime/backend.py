@@ -19,7 +19,8 @@ import sniffio
 
 T = TypeVar("T")
 
-# Strong references to running tasks, because asyncio itself has only weak references to them.
+# Strong references to running tasks, because asyncio itself has only weak references to them. Without them, a task may be
+# collected before its end: https://docs.python.org/3/library/asyncio-task.html#asyncio.create_task
 _tasks: set[asyncio.Task[None]] = set()
 
 
@@ -36,6 +37,9 @@ def current_loop() -> object:
 
 async def raise_if_own(cancellation: BaseException) -> None:
     """Raise the cancellation if the current task is cancelled. Otherwise other code raised it, and this function returns."""
+    # A function may await a task that other code has cancelled, and libraries raise new cancellations in place of the caught one
+    # (asyncpg: https://github.com/agronholm/anyio/pull/606). Without this check, a failed tool would look like a cancelled run.
+    # asyncio counts the cancellations of a task: https://docs.python.org/3/library/asyncio-task.html#asyncio.Task.cancelling
     task = None if _trio() else asyncio.current_task()
     if task is not None and task.cancelling():
         raise cancellation
@@ -191,7 +195,9 @@ class HiddenGenerators(Generic[T]):
     """Awaits one step of a run. The event loop does not get to know the async generators that this step starts.
 
     At shutdown, asyncio concurrently closes all generators that it knows. Nested generators then fail with "already running".
-    So asyncio gets to know only the outermost generator, which closes the inner generators in order.
+    So asyncio gets to know only the outermost generator, which closes the inner generators in order. The hooks are described in
+    PEP 525, and the reasons why no event loop can close a collected generator well in
+    https://github.com/python-trio/trio/issues/265
 
     `finalize=False`: for unfinished generators of other code that need no closing. The event loop then starts no task to
     close them.

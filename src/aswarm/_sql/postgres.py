@@ -22,7 +22,7 @@ _TYPES = {
     "big": "BIGINT",
 }
 # A machine that crashes does not close its connections. With these settings, the other side detects the crash after about 15
-# seconds, instead of 2 hours by default.
+# seconds, instead of 2 hours by default: https://www.postgresql.org/docs/current/runtime-config-connection.html
 _KEEPALIVE: Any = {
     "connect_timeout": 10, "keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000
 }  # fmt: skip

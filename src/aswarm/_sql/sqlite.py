@@ -58,8 +58,11 @@ class SQLiteConnection:
             is_durable = durable or self._always_durable
             if is_durable is not self._is_durable:
                 self._is_durable = is_durable
+                # With a write-ahead log, NORMAL may lose the last commits at a power failure, but never corrupts the file:
+                # https://sqlite.org/pragma.html#pragma_synchronous
                 self._connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
-        # Without IMMEDIATE, a transaction that first reads and then writes fails if another process writes in between.
+        # Without IMMEDIATE, a transaction that first reads and then writes fails if another process writes in between, and no
+        # timeout helps: https://sqlite.org/rescode.html#busy_snapshot
         self._connection.execute("BEGIN" if reads_only else "BEGIN IMMEDIATE")
 
     def commit(self, *, notifies: bool) -> None:  # noqa: ARG002 - other processes read `data_version`

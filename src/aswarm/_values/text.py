@@ -36,6 +36,8 @@ def sendable(text: str) -> str:
     JSON, a split emoji, and names of files (`os.fsdecode`) can contain such halves. The escape is valid inside the text of
     a JSON document, and has the same value there.
     """
+    # Models write such halves too, and a request with one of them fails in httpx, as an error that looks like the provider's:
+    # https://github.com/BerriAI/litellm/pull/24196
     if text.isascii():
         return text
     try:

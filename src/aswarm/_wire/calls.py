@@ -1,8 +1,9 @@
 """The tool calls of one completion: one call from fragments of any size.
 
 A fragment belongs to the call with the same `index`. But a fragment with a name and a new id always starts a new call, because
-some servers, such as vLLM, send the index 0 for all calls. A fragment without an index continues the call with the same id. If no
-call has this id, the fragment continues the last call. Sans-IO.
+some servers, such as vLLM and Ollama, send the index 0 for all calls (https://github.com/huggingface/smolagents/issues/1569).
+Other servers send no index (https://github.com/openai/openai-python/issues/2806): such a fragment continues the call with the
+same id. If no call has this id, the fragment continues the last call. Sans-IO.
 """
 
 from __future__ import annotations

@@ -58,6 +58,8 @@ class ServerSession:
         set_running(None)
         try:
             # The scope surrounds the client: cancel scopes must exit in reverse order. After opening, the deadline is removed.
+            # The client has cancel scopes too, so one task must open and close it, and not the task of the call that needs it:
+            # https://github.com/modelcontextprotocol/python-sdk/issues/79
             with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as opening:
                 async with self._connect() as client:
                     self.tools = await all_tools(client, self._server)

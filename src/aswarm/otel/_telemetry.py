@@ -85,7 +85,7 @@ class Operation:
         A generator must not make its span current across a `yield`. Otherwise the span is current in the code of the consumer
         too, and OpenTelemetry logs an error when another task closes the generator. So this method attaches the context before
         each part of the step, and detaches it when the step suspends. If a step makes another span current, that span stays
-        current in the next steps.
+        current in the next steps. See https://github.com/open-telemetry/opentelemetry-python/issues/2606
         """
         inner: Any = step.__await__()
         resume, value = inner.send, None
