@@ -91,6 +91,13 @@ async def place(lines: list[Line2], colour: Literal['red', 'blue'], days: Litera
     )
 
 
+def test_classes_may_contain_themselves() -> None:
+    async def grow(tree: Tree) -> None:
+        """Grow."""
+
+    assert "class Tree(TypedDict):\n    children: list[Tree]" in text_of(grow)
+
+
 def test_the_same_class_has_one_name() -> None:
     async def one(line: Line) -> None: ...
     async def two(line: Line) -> None: ...

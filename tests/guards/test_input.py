@@ -17,6 +17,7 @@ from aswarm import (
     Budget,
     CompletionError,
     ConfigurationError,
+    OutputError,
     Response,
     RunError,
     ToolCallFinished,
@@ -151,6 +152,16 @@ async def test_a_completion_that_ended_before_the_verdict_was_paid_for(
         response = error.response
     assert response is not None
     assert (response.usage.total_tokens, response.usage.requests) == (tokens, requests)
+
+
+async def test_a_text_in_place_of_an_answer_with_a_type_holds_for_the_run() -> None:
+    """A run whose answer must have a type asks again, and the model still gets nothing."""
+    scene = Scene(calls=())
+    # The message in which the run asks again would pass the check.
+    guard = guard_input(lambda checked: Say("No.") if "bad" in checked.text else None)
+    with pytest.raises(OutputError, match="asked again 1 times"):
+        await scene.run(guard, messages="bad", output=int)
+    assert scene.asked == []
 
 
 # --- a message in place of the user's ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Image
-from aswarm.guards import Block, Blocked, CheckedInput, guard_input, guard_tool, judge
+from aswarm.guards import Block, Blocked, CheckedInput, guard_answer, guard_input, guard_tool, judge
 from aswarm.middleware import redact
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call
 from tests.support.guards.guarded import WAYS, Scene
@@ -89,6 +89,16 @@ async def test_an_agent_judges_calls_and_results(make: Callable[[Any], Any], exp
     assert "homework" in response.messages[1]["content"]
     assert material(model) == expected
     assert response.usage.requests == 3
+
+
+async def test_an_agent_judges_an_answer() -> None:
+    """The judge gets the conversation and the answer."""
+    model = model_of(NO, "42")
+    swarm = AsyncSwarm(model.client(), middleware=[guard_answer(judge(JUDGE))])
+    with pytest.raises(Blocked, match="homework"):
+        await swarm.run(Agent(), "What is 6 * 7?")
+    assert [each["content"] for each in material(model)["answer"]] == ["42"]
+    assert [each["content"] for each in material(model)["conversation"]] == ["What is 6 * 7?"]
 
 
 @pytest.mark.parametrize("verdict", ["I think so", ScriptedAnswer("", extra={"refusal": "No."}), Failure(500)])

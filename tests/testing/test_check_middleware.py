@@ -19,6 +19,7 @@ from aswarm import ConfigurationError
 from aswarm.middleware import (
     CompletionHandler,
     CompletionRequest,
+    Handlers,
     Middleware,
     Started,
     ToolCall,
@@ -70,6 +71,14 @@ def test_a_bad_middleware_is_refused_with_its_rule(name: str) -> None:
     assert "(seen: " in text
 
 
+def test_each_rule_that_is_broken_has_a_line() -> None:
+    """Two middlewares that break one rule each are one middleware that breaks two."""
+    (first, one), (second, other) = BAD["not_closed"], BAD["started_twice"]
+    text = check(lambda handlers: first(second(handlers)))
+    assert [each for each in RULES if each in text] == sorted([one, other], key=RULES.index)
+    assert len(text.splitlines()) == 3
+
+
 def test_both_backends_are_checked() -> None:
     """What is wrong on trio only is found, and where it was seen."""
 
@@ -109,6 +118,10 @@ def test_a_case_that_hangs_is_given_up() -> None:
     assert ENDS in check(BAD["holds_on"][0], patience=PATIENCE)
     assert time.monotonic() - before < 40 * PATIENCE
     assert all(thread.daemon for thread in threading.enumerate() if thread.name == "aswarm check_middleware")
+
+
+def plain(handlers: Handlers) -> Handlers:
+    return handlers
 
 
 # --- good ones --------------------------------------------------------------------------------------------------------
@@ -198,6 +211,16 @@ def test_a_good_middleware_passes(name: str) -> None:
 def test_a_good_middleware_for_asyncio_passes(name: str) -> None:
     """A middleware may use asyncio inside a step and around a call; the check then gets the backend."""
     check_middleware(GOOD_ON_ASYNCIO[name], backends=["asyncio"])
+
+
+@pytest.mark.anyio
+async def test_it_can_be_called_inside_an_event_loop() -> None:
+    """It blocks, and finds the same as outside; the loop around it is left as it is."""
+    middleware, rule = BAD["group_across_a_yield"]
+    assert rule in check(middleware)
+    check_middleware(plain)
+    with anyio.fail_after(60):
+        await anyio.sleep(0)
 
 
 # --- where it is called -----------------------------------------------------------------------------------------------

@@ -182,6 +182,16 @@ async def test_delays_are_on_the_clock_of_the_event_loop(api: Any) -> None:
     assert ticks >= 2
 
 
+@pytest.mark.asyncio
+@APIS
+async def test_a_scripted_break_breaks_a_whole_answer_too(api: Any) -> None:
+    """`ScriptedAnswer(break_after=...)` is a lost connection in a plain run too."""
+    model = ScriptedModel([ScriptedAnswer("Hello", break_after=1)], api=api)
+    with pytest.raises(CompletionError) as caught:
+        await AsyncSwarm(client=model.client()).run(Agent(), "Hi")
+    assert caught.value.retryable
+
+
 # --- over both APIs ---------------------------------------------------------------------------------------------------
 
 CUSTOM = ScriptedCall("shell", "ls -la", "c2", kind="custom")
