@@ -23,7 +23,7 @@ from ._values import public as _public
 from ._values.agent import Agent, Response, Result, StopReason, UnknownCall
 from ._values.budget import Budget
 from ._values.content import File, Image
-from ._values.decisions import Answer, Approve, Decision, Decisions, Deny, OpenCall, waiting
+from ._values.decisions import AllApproved, Answer, Approve, Decision, Decisions, Deny, OpenCall, waiting
 from ._values.errors import (
     AswarmError,
     BudgetError,
@@ -63,6 +63,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Agent",
+    "AllApproved",
     "Answer",
     "Approval",
     "Approve",

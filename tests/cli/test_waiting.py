@@ -114,8 +114,11 @@ def test_a_failure_after_an_approved_call_is_kept() -> None:
     """The file has the result of an approved call whose run failed, so the next run does not run it again."""
     with model(call("refund", call_id="c1", order=7)) as server:
         invoke("run", "agents:cashier", "Refund!", "--save", "talk.sqlite", server=server)
+    with model() as server:
+        result = invoke(*CONTINUE, decided(True), server=server)  # the call needs a decision, so it stays open
+    assert (result.exit_code, result.stderr.count("refunding 7")) == (3, 0)
     with model(refused("400 Bad Request", "no")) as server:
-        result = invoke(*CONTINUE, decided(True), server=server)
+        result = invoke(*CONTINUE, decided("approve_all"), server=server)
     assert (result.exit_code, result.stderr.count("refunding 7")) == (1, 1)
     assert texts("talk.sqlite", "conversation")[-1] == "refunded 7"
     result = invoke(*CONTINUE, decided({"c1": True}), server=server)
@@ -146,7 +149,7 @@ def test_another_question_continues_a_loaded_conversation() -> None:
         (["--load", "talk.sqlite", "--resume", "decisions.json"], "--resume needs --save FILE: otherwise the calls stay open"),
         (["--load", "talk.sqlite", "--resume", "missing.json", "--save", "out.sqlite"], "missing.json cannot be read: No such file"),
         (["--load", "talk.sqlite", "--resume", "bad.json", "--save", "out.sqlite"], "bad.json is not JSON"),
-        (["--load", "talk.sqlite", "--resume", "list.json", "--save", "out.sqlite"], "list.json must contain true, or an object of decisions by call id"),
+        (["--load", "talk.sqlite", "--resume", "list.json", "--save", "out.sqlite"], 'list.json must be true, "approve_all", or an object of decisions by call id'),
         (["--load", "talk.sqlite", "--resume", "decisions.json", "--save", "out.sqlite"], "resume names 'c9', but no open call has this id"),
         (["--load", "missing.sqlite", "--resume", "decisions.json", "--save", "out.sqlite"], "--load: missing.sqlite: No such file"),
         (["--load", "list.json", "--resume", "decisions.json", "--save", "out.sqlite"], "--load: the store list.json cannot be opened"),

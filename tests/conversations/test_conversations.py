@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from aswarm import (
     Agent,
+    Approve,
     AsyncSwarm,
     Budget,
     CompletionError,
@@ -287,7 +288,7 @@ async def test_an_input_that_a_guard_has_replaced_is_not_sent_after_a_run_that_w
     chat = MemoryStore().conversation("a", swarm, agent=Agent(functions=[pay]))
     with suppress(RunError):
         await chat.run("My card is 4111.")
-    await chat.resume(True)
+    await chat.resume(Approve.all())
     await chat.run("And?")
     assert [request.body for request in model.requests if "4111" in str(request.body)] == []
     assert len(model.requests) == 3
@@ -357,7 +358,7 @@ def refunding(*script: Any, call_ids: str = "1") -> Conversation:
     return chat_of(calls, *script, agent=Agent(functions=[refund]))
 
 
-@pytest.mark.parametrize("decision", [True, {"c1": True}])
+@pytest.mark.parametrize("decision", [Approve.all(), {"c1": True}])
 @pytest.mark.parametrize("way", ["run", "stream"])
 async def test_an_approval_that_comes_later(way: str, decision: Any) -> None:
     """The waiting call is in the store; `resume` decides on it, and without a decision the call waits again."""
@@ -438,6 +439,9 @@ async def test_there_may_be_nothing_to_resume() -> None:
     before = await chat.load()
     for decision, text in (
         ((), "'a' has nothing to resume"),
+        ((True,), "'a' has nothing to resume"),
+        (({},), "'a' has nothing to resume"),
+        ((Approve.all(),), "'a' has nothing to resume"),
         ((False,), "not False"),
         (({"c1": True},), "no open calls"),
     ):
@@ -611,14 +615,14 @@ async def test_decisions_are_about_one_revision() -> None:
     await chat.run("1000")
     now = await chat.load()
     with pytest.raises(Conflict) as caught:
-        await chat.resume(True, revision=seen.revision)
+        await chat.resume(Approve.all(), revision=seen.revision)
     assert (caught.value.stored, caught.value.messages, ran) == (now, now.messages, [])
     async with chat.resume_stream({"c": True}, revision=now.revision) as run:
         [_ async for _ in run]
     assert ran == [1000]
     assert await store.delete("a")
     with pytest.raises(Conflict, match="deleted"):
-        await chat.resume(True, revision=now.revision)
+        await chat.resume(Approve.all(), revision=now.revision)
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, StreamInterrupted, tool
+from aswarm import Agent, Approve, AsyncSwarm, StreamInterrupted, tool
 from aswarm.guards import Block, Blocked, CheckedAnswer, Replace, Say, guard_answer
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.guards.guarded import WAYS, Scene
@@ -86,7 +86,7 @@ async def test_a_text_in_place_of_a_text_beside_calls(way: str) -> None:
     assert (asked.text, asked.stop) == ("...", "waiting")
     assert "1234" not in str(scene.seen) + str(asked.messages)
     history = [{"role": "user", "content": "Hi"}, *asked.messages]
-    response = await scene.read(swarm, way, history, agent=agent, resume=True)
+    response = await scene.read(swarm, way, history, agent=agent, resume=Approve.all())
     assert [each["content"] for each in response.messages] == ["paid 1", "paid 2", "Paid."]
 
 

@@ -53,7 +53,7 @@ class Till:
         """Return the response of a run with these calls, under a guard with these checks."""
         model = ScriptedModel([list(calls), "Done"] if calls else ["Done"])
         swarm = AsyncSwarm(model.client(), middleware=[guard_tool(**guards)])
-        return await swarm.run(self.agent, messages, **{"resume": True} if not calls else {})
+        return await swarm.run(self.agent, messages, **{} if calls else {"resume": Approve.all()})
 
 
 def results(response: Response | None, history: Sequence[Any] = ()) -> list[Any]:
@@ -192,7 +192,7 @@ def at_most(limit: int) -> Middleware:
 
 
 @pytest.mark.parametrize(
-    "decision", [True, {"c1": True}, {"c1": Approve(expected={"amount": 20})}, {"c1": Approve({"amount": 20})}]
+    "decision", [Approve.all(), {"c1": True}, {"c1": Approve(expected={"amount": 20})}, {"c1": Approve({"amount": 20})}]
 )
 @pytest.mark.parametrize("order", ["one guard", "two guards", "held by a guard"])
 async def test_the_user_sees_the_arguments_that_run(order: str, decision: Any) -> None:

@@ -13,7 +13,7 @@ from mcp import MCPError, StdioServerParameters
 from mcp.server import ServerRequestContext
 from mcp.types import CONNECTION_CLOSED, HEADER_MISMATCH, REQUEST_TIMEOUT, CallToolRequestParams
 
-from aswarm import Agent, Answer, AsyncSwarm, Response
+from aswarm import Agent, Answer, Approve, AsyncSwarm, Response
 from aswarm.mcp import MCPServer
 from aswarm.testing import ScriptedModel, call
 from tests.support.mcp.mcp_servers import Tools, make_old_server, make_server, over_http, stdio
@@ -222,7 +222,7 @@ async def test_a_call_that_has_asked_is_closed_by_a_new_message() -> None:
     assert results == ["cancelled; its outcome is unknown"]
 
 
-@pytest.mark.parametrize("resume", [True, {"b": True}], ids=["all", "one"])
+@pytest.mark.parametrize("resume", [Approve.all(), {"b": True}], ids=["all", "one"])
 async def test_a_call_that_has_asked_is_approved_without_an_answer(resume: Any) -> None:
     """It asks again, and the server is not called a second time for that."""
     tools = Tools()

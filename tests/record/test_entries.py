@@ -213,6 +213,7 @@ def test_an_agent_whose_functions_cannot_be_offered_leaves_a_log() -> None:
     asked = {"id": "c1", "type": "function", "function": {"name": "bad", "arguments": "{}"}}
     maker = EntryMaker([USER, {"role": "assistant", "content": None, "tool_calls": [asked]}])
     entry = maker.started("run", "chat", broken, resume=True)
+    assert entry.fields["resume"] == {}
     assert entry.fields["calls"] == [{"index": 0, "id": "c1", "name": "bad", "arguments": "{}"}]
 
 

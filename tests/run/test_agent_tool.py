@@ -11,6 +11,7 @@ import pytest
 
 from aswarm import (
     Agent,
+    Approve,
     AsyncSwarm,
     Budget,
     ConfigurationError,
@@ -100,7 +101,7 @@ async def test_a_context_variable_is_deleted_before_a_wait() -> None:
     assert (first.stop, first.context_variables) == ("waiting", {"seen": 1, "kept": 2})
     history = json.loads(json.dumps([{"role": "user", "content": "Go"}, *first.messages]))
     again = await AsyncSwarm(model_of(outer=["Done."], inner=["Refunded."]).client()).run(
-        agent, history, first.context_variables, resume=True
+        agent, history, first.context_variables, resume=Approve.all()
     )
     assert (again.text, again.context_variables) == ("Done.", {"kept": 2})
 

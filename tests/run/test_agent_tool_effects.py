@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, Answer, AsyncSwarm, Budget, ConfigurationError, Response, agent_tool, external_tool, tool
+from aswarm import (
+    Agent,
+    Answer,
+    Approve,
+    AsyncSwarm,
+    Budget,
+    ConfigurationError,
+    Response,
+    agent_tool,
+    external_tool,
+    tool,
+)
 from aswarm.guards import Block, Say, guard_tool
 from aswarm.testing import Request, ScriptedModel, call, check_history
 from tests.support.run.inner_agents import model_of
@@ -216,7 +227,9 @@ async def test_a_function_that_is_gone() -> None:
     """A call of a function that the program no longer has is unknown after an effect."""
     shop = Shop()
     history = await waiting_history(shop)
-    response = await AsyncSwarm(ScriptedModel(["Done."]).client()).run(Agent(name="Editor"), history, resume=True)
+    response = await AsyncSwarm(ScriptedModel(["Done."]).client()).run(
+        Agent(name="Editor"), history, resume=Approve.all()
+    )
     assert answers(response)[0].startswith(f"{STOPPED}: Error: Tool payer not found")
     assert ([each.id for each in response.unknown_calls], shop.effects) == (["p"], ["charge"])
 

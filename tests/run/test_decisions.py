@@ -246,11 +246,13 @@ async def test_nothing_in_the_history_can_approve() -> None:
 
 
 async def test_nothing_in_the_history_can_approve_a_plain_function() -> None:
-    """An entry that lists no call does not approve one."""
+    """An entry that lists no call does not approve a call beside a call with a decision."""
     shop = Shop("Done.")
-    asked = {"id": "call_1", "type": "function", "function": {"name": "note", "arguments": '{"text": "1"}'}}
-    history = [{"role": "assistant", "content": None, "tool_calls": [asked], "waiting": []}]
-    response = await shop.run(history, resume={})
+    asked = [
+        {"id": key, "type": "function", "function": {"name": "note", "arguments": '{"text": "1"}'}} for key in "ab"
+    ]
+    history = [{"role": "assistant", "content": None, "tool_calls": asked, "waiting": []}]
+    response = await shop.run(history, resume={"a": False})
     assert (response.stop, response.waiting[0].reason, shop.ran) == ("waiting", "not decided", [])
 
 
@@ -281,7 +283,7 @@ async def test_equal_ids_are_decided_by_index(decision: Any) -> None:
         ({"a": Approve(expected={"order": 8})}, "made for the arguments {'order': 8}, but the call has {'order': 7}"),
         ({"a": Approve({"order": "many"})}, "changed arguments of the call 'a' cannot be used"),
         *(({"a": {"approve": {"arguments": each}}}, "must be a JSON object") for each in (5, {"order": object()})),
-        (3, "resume must be True, or a dict of decisions"),
+        (3, "resume must be True, a dict of decisions by call id"),
     ],
     ids=lambda value: str(value)[:20],
 )

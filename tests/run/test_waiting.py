@@ -88,7 +88,8 @@ async def test_external_tools_have_a_result_from_elsewhere() -> None:
         await shop.run(history, resume={"call_1": True})
     response = await shop.run(history, resume={"call_1": "opened", "call_2": Answer({"title": "Ø"})})
     assert contents(response) == ["opened", '{"title": "Ø"}']
-    assert (await shop.run(history, resume=True)).stop == "waiting"
+    for resume in (True, Approve.all()):
+        assert (await shop.run(history, resume=resume)).stop == "waiting"
 
 
 async def test_calls_that_run_and_calls_that_wait() -> None:
@@ -130,7 +131,7 @@ async def test_a_call_that_was_not_reached_asks_about_no_invalid_arguments() -> 
     shop = Shop(refunds, "Done.")
     first = await shop.run()
     assert [each.arguments for each in first.waiting if each.reason] == ['{"order": 1}', '{"order": 2}']
-    second = await shop.run(stored(first), resume=True)
+    second = await shop.run(stored(first), resume=Approve.all())
     assert [text for text in contents(second) if "many" in text] == [contents(second)[2]]
     assert shop.ran == [("refund", 1), ("note", "1"), ("refund", 2)]
 

@@ -23,6 +23,7 @@ from aswarm._runtime.backend import PerProcess
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.tool import is_async
 from aswarm._values.agent import Agent, Response
+from aswarm._values.decisions import Approve
 from aswarm._values.errors import ConfigurationError
 from aswarm._wire.request import CompletionSource, RequestSettings
 
@@ -94,7 +95,7 @@ class BlockingEngine(AsyncSwarm):
         its tool message is an error.
         """
         asked = {"role": "assistant", "content": None, "tool_calls": list(tool_calls)}
-        state = RunState(Agent(functions=list(functions)), [asked], {}, resume=True)
+        state = RunState(Agent(functions=list(functions)), [asked], {}, resume=Approve.all())
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id)
         call_tool.resources = self._resources
         changes: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Response
 from aswarm._values.context import changes
-from aswarm._values.decisions import Decisions, OpenCall, waiting, waiting_entries
+from aswarm._values.decisions import OpenCall, Resume, recorded_resume, waiting, waiting_entries
 from aswarm._values.errors import AswarmError, ConfigurationError
 from aswarm._values.events import (
     CallWaiting,
@@ -92,7 +92,7 @@ class EntryMaker:
         agent: Agent,
         messages: Sequence[Message] = (),
         *,
-        resume: bool | Decisions = False,
+        resume: Resume = False,
         context_variables: Mapping[str, Any] | None = None,
         private: Mapping[str, Any] | None = None,
     ) -> Entry:
@@ -110,7 +110,7 @@ class EntryMaker:
             "agent": agent.name,
             "before": len(self._history),
             "messages": jsonable(list(messages)),
-            "resume": jsonable(resume),
+            "resume": jsonable(recorded_resume(resume)),
             "calls": self._open_calls(calls, agent, self._history),
             "context_variables": recordable(self._context),
             **(private or {}),

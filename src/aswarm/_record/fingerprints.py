@@ -10,20 +10,20 @@ from typing import Any
 from pydantic_core import to_json
 
 from aswarm._values.agent import Agent
-from aswarm._values.decisions import Decisions
+from aswarm._values.decisions import Resume, recorded_resume
 from aswarm._values.messages import normalize
 from aswarm._wire.request import CompletionRequest
 
 
 def item_fingerprint(
-    agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None, resume: bool | Decisions = False
+    agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None, resume: Resume = False
 ) -> str:
     """Return a hash of an item: of its messages, its context variables, its decisions and the name of its first agent.
 
     Raises ConfigurationError for invalid messages.
     """
     variables = [_variables(context_variables)] if context_variables else []
-    decided = [{"resume": resume if isinstance(resume, bool) else dict(resume)}] if resume is not False else []
+    decided = [{"resume": recorded_resume(resume)}] if resume is not False else []
     return _digest([agent.name, normalize(messages), *variables, *decided])
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from typing import Any
 
 from aswarm._values.agent import Agent, Response
-from aswarm._values.decisions import Decisions
+from aswarm._values.decisions import Resume
 from aswarm._values.events import Event, LoopEvent
 from aswarm._values.output import as_output
 
@@ -68,6 +68,6 @@ class InnerRun(AsyncIterator[Event]):
             caller.note_unknown_inside([*caller.unknown_inside, *self.response.unknown_calls])
 
     @staticmethod
-    def check(agent: Agent, messages: Messages, *, resume: bool | Decisions = False, output: Any = None) -> None:
+    def check(agent: Agent, messages: Messages, *, resume: Resume = False, output: Any = None) -> None:
         """Raise ConfigurationError if a run cannot start with these arguments. A tool checks with it the decisions on its call."""
         RunState(agent, messages, None, resume=resume, output=as_output(output))

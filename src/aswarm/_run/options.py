@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 from aswarm._values.agent import Agent
 from aswarm._values.budget import Budget, checked_budget
-from aswarm._values.decisions import Decisions
+from aswarm._values.decisions import AllApproved, Resume
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.output import Output
 
@@ -46,11 +46,12 @@ class NewRunKeywords(ItemKeywords, total=False):
 class RunKeywords(NewRunKeywords, total=False):
     """Keywords of `run`, `run_and_stream` and `stream`. `RunOptions` has their defaults.
 
-    `resume=True`: first run the open calls at the end of `messages`. Use it only for a history from storage that you trust.
+    `resume=True`: first run the open calls at the end of `messages`, except calls that need a decision: these stay open.
     `resume={id: decision}`: the decisions on open calls, see `aswarm.waiting`. A call without a decision stays open.
+    `resume=Approve.all()`: run all open calls. Use it only for a history from storage that you trust.
     """
 
-    resume: bool | Decisions
+    resume: Resume
 
 
 class InnerRunKeywords(RunKeywords, total=False):
@@ -109,7 +110,7 @@ class RunOptions:
     debug: bool = False
     max_turns: float = math.inf
     execute_tools: bool = True
-    resume: bool | Decisions = False
+    resume: Resume = False
     run_id: str | None = None
     budget: Budget | None = None
     output: Output[Any] | None = None
@@ -121,9 +122,10 @@ class RunOptions:
             raise ConfigurationError(
                 f"max_turns counts completions and cannot be {self.max_turns!r}; leave it out for no limit"
             )
-        if not isinstance(self.resume, bool | Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(self.resume, bool | Mapping | AllApproved):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
-                f"resume must be True, or a dict of decisions by call id, such as {{'call_1': True}}, not {self.resume!r}"
+                "resume must be True, a dict of decisions by call id, such as {'call_1': True}, or Approve.all(), not "
+                f"{self.resume!r}"
             )
         checked_budget(self.budget)
         if self.run_id is not None and not (isinstance(self.run_id, str) and self.run_id):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -11,12 +11,21 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from aswarm._tools.conversion import arguments_or_text, as_result
 from aswarm._tools.tool import NeedsApproval
-from aswarm._values.decisions import Answer, Approve, CallDecision, Decision, Decisions, Deny, OpenCall
+from aswarm._values.decisions import (
+    AllApproved,
+    Answer,
+    Approve,
+    CallDecision,
+    Decision,
+    Decisions,
+    Deny,
+    OpenCall,
+    Resume,
+)
 from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError
 from aswarm._values.json import is_json, is_object, sendable_data, shown
 from aswarm._values.messages import has_started_inside
@@ -30,50 +39,43 @@ NOT_DECIDED = "not decided"
 _SHOWN = 200
 _SHOWN_IDS = 5  # the number of open calls in an error text
 
-# No decisions: open calls run as if the model had just made them, and calls that need a decision wait again. An empty mapping
-# is different: for a history without entries of waiting calls, all its open calls stay open.
-WITHOUT_DECISIONS: Decisions = MappingProxyType({})
-
 # The entry of a waiting call in the history: the `reason`, the `data` if there is any, and earlier decisions.
 Entry = Mapping[str, Any]
 
 
-def check_resume(resume: bool | Decisions, unanswered: Sequence[str]) -> None:
+def check_resume(resume: Resume, unanswered: Sequence[str]) -> None:
     """Raise ConfigurationError if open calls have no `resume`, or decisions have no open calls."""
     if unanswered and resume is False:
         raise ConfigurationError(
             f"messages end with tool calls that have no answer ({named_ids(unanswered)}). A run executes such calls only if you "
-            "ask for it. Pass resume={'call_1': True}, with a decision for each call, or resume=True to run them all, if the "
-            "history comes from storage you trust; or answer them yourself"
+            "ask for it. Pass resume={'call_1': True}, with a decision for each call; resume=True to run those that need no "
+            "decision; or resume=Approve.all() to run them all, if the history comes from storage you trust. Or answer them "
+            "yourself"
         )
-    if not unanswered and not isinstance(resume, bool) and resume:
+    if not unanswered and isinstance(resume, Mapping) and resume:
         raise ConfigurationError(
             f"resume has decisions, but messages have no open calls: {shown(dict(resume), _SHOWN)}; the calls may have been "
             'decided already. Leave out resume, or pass the messages of the run that stopped with stop="waiting"'
         )
 
 
-def decide(calls: Sequence[Call], decisions: bool | Decisions, entries: Mapping[int, Entry] | None) -> None:
+def decide(calls: Sequence[Call], resume: Resume, entries: Mapping[int, Entry] | None) -> None:
     """Apply the decisions to the open calls at the end of a history: set their `decision`, `outcome` or `hold`.
 
-    `decisions`: the decisions by id or index, or True to run all calls except calls of external tools.
+    `resume`: the argument of the run, which is not False. `Approve.all()` approves all calls except calls of external tools.
     `entries`: the entries of the waiting calls in the history, by position; None if the history has no entries.
 
-    A waiting call without a decision stays open. If the history has entries, a call without an entry did not wait: it only
-    came after a waiting call. So it needs no decision, and runs in order. Raises ConfigurationError for a decision that has
-    no open call, or does not suit its call.
+    A waiting call without a decision stays open. If there are entries or no decisions, a call without an entry runs in order,
+    as if the model had just made it. Raises ConfigurationError for a decision that has no open call, or does not suit its call.
     """
     recorded = entries or {}
-    if decisions is WITHOUT_DECISIONS:
-        entries = recorded
     earlier = {call.index: _restored(call, recorded.get(call.index, {})) for call in calls}
-    if isinstance(decisions, bool):
-        for call in calls:
-            if not _is_external(call):
-                entry = recorded.get(call.index)
-                seen = None if entry is None else _seen(call, entry)
-                call.decide(dataclasses.replace(earlier[call.index], is_approval=True, seen=seen))
+    if isinstance(resume, AllApproved):
+        _approve_all(calls, recorded, earlier)
         return
+    decisions: Decisions = {} if isinstance(resume, bool) else resume
+    if not decisions:
+        entries = recorded
     decided = by_position(calls, decisions)
     undecided: set[tuple[str, str]] = set()
     for call in calls:
@@ -89,6 +91,14 @@ def decide(calls: Sequence[Call], decisions: bool | Decisions, entries: Mapping[
             question: Entry = entry or {}
             kind = NeedsApproval if question.get("approval") else Hold
             call.wait(kind(question.get("reason", NOT_DECIDED), data=question.get("data")))
+
+
+def _approve_all(calls: Sequence[Call], recorded: Mapping[int, Entry], earlier: Mapping[int, CallDecision]) -> None:
+    for call in calls:
+        if not _is_external(call):
+            entry = recorded.get(call.index)
+            seen = None if entry is None else _seen(call, entry)
+            call.decide(dataclasses.replace(earlier[call.index], is_approval=True, seen=seen))
 
 
 def _out_of_order(call: Call) -> str:

@@ -18,7 +18,7 @@ from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Response, StopReason, asked_for
 from aswarm._values.context import copy_containers, plain_dict
-from aswarm._values.decisions import Decisions, OpenCall
+from aswarm._values.decisions import OpenCall, Resume
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError
 from aswarm._values.json import is_object
 from aswarm._values.messages import SENT_INPUT, Message, are_plain, as_sent, last_head, normalize, open_calls
@@ -85,7 +85,7 @@ class RunState:
         messages: object,
         context_variables: object,
         *,
-        resume: bool | Decisions = False,
+        resume: Resume = False,
         empty_content: str | None = None,
         run_id: str | None = None,
         spending: Spending | None = None,
@@ -113,7 +113,7 @@ class RunState:
         self._read_history(history, resume, empty_content, is_plain=is_plain)
 
     def _read_history(
-        self, history: list[Message], resume: bool | Decisions, empty_content: str | None, *, is_plain: bool
+        self, history: list[Message], resume: Resume, empty_content: str | None, *, is_plain: bool
     ) -> None:
         with_calls = [] if is_plain else history  # a plain history has no calls, so nothing searches it
         unanswered = open_calls(with_calls)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from aswarm._tools.tool import NeedsApproval, Tool
 from aswarm._values.agent import Agent, UnknownCall
 from aswarm._values.content import Part, text_part, with_note
-from aswarm._values.decisions import UNDECIDED, Decisions, OpenCall, as_json, open_call, waiting_entries
+from aswarm._values.decisions import UNDECIDED, OpenCall, Resume, as_json, open_call, waiting_entries
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, STILL_RUNNING, WAITING, Message, tool_message
 from aswarm._values.output import ACCEPTED, FINAL_ANSWER
 
@@ -114,7 +114,7 @@ def resumed_turn(
     unanswered: Sequence[Message],
     agent: Agent,
     tools: Mapping[str, Tool[..., Any]],
-    resume: bool | Decisions,
+    resume: Resume,
 ) -> Turn:
     """Return the turn of the calls without an answer, with the decisions applied.
 

@@ -26,6 +26,7 @@ from .messages import (
 
 # The reason of a waiting call of an external tool.
 RUNS_ELSEWHERE = "runs outside of this program"
+_SHOWN = 60  # the length of a value in an error text
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,14 @@ class OpenCall:
     answer: Any = None
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class AllApproved:
+    """The value of `Approve.all()`, for `resume=`: all open calls whose function is in this program are approved."""
+
+    def __repr__(self) -> str:
+        return "Approve.all()"
+
+
 @dataclass(frozen=True, slots=True)
 class Approve:
     """The decision to run the call.
@@ -66,6 +75,11 @@ class Approve:
 
     arguments: Mapping[str, Any] | None = None
     expected: Mapping[str, Any] | None = field(default=None, kw_only=True)
+
+    @staticmethod
+    def all() -> AllApproved:
+        """Approve all open calls: `resume=Approve.all()`. Use it only for a history from storage that you trust."""
+        return AllApproved()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +118,39 @@ Decisions: TypeAlias = Mapping[Any, Decision]
 
 A JSON key is always a text, so "0" also means the index 0, if no call has the id "0".
 """
+
+
+Resume: TypeAlias = bool | Decisions | AllApproved
+"""The type of `resume=`.
+
+False: open calls are an error. True: the open calls that need no decision run. A dict: its decisions; an empty dict means True.
+`Approve.all()`: all open calls are approved.
+"""
+_APPROVE_ALL = "approve_all"  # the JSON form of `Approve.all()` in the input of a user
+
+
+def resume_from_json(data: Any) -> Resume:
+    """Return the value of `resume=` from the JSON of a user. Raises ValueError for any other data."""
+    if data is True or is_object(data):
+        return data
+    if data == _APPROVE_ALL:
+        return Approve.all()
+    example = '{"call_1": true, "call_2": {"deny": "too late"}}'
+    raise ValueError(
+        f'must be true, "{_APPROVE_ALL}", or an object of decisions by call id, such as {example}, not {shown(data, _SHOWN)}'
+    )
+
+
+def recorded_resume(resume: Resume) -> Any:
+    """Return the form of `resume=` in a record: true for `Approve.all()`, and an object without decisions for True.
+
+    Records of older versions have the same form: there, True approved all calls.
+    """
+    if isinstance(resume, AllApproved):
+        return True
+    if isinstance(resume, bool):
+        return {} if resume else False
+    return dict(resume)
 
 
 def waiting(messages: Sequence[Any]) -> list[OpenCall]:
@@ -224,10 +271,10 @@ class CallDecision:
     seen: Mapping[str, Any] | str | None = None
 
     @property
-    def inside(self) -> bool | Decisions:
+    def inside(self) -> AllApproved | Decisions:
         """The decisions on the calls that the function of the call makes. Raises ConfigurationError for an answer without decisions."""
         if not self.is_answered:
-            return True
+            return Approve.all()
         if not is_object(self.answer):
             raise ConfigurationError(
                 f"the answer {shown(self.answer, 80)} has no decisions; pass a dict of decisions by inner call id, such as "

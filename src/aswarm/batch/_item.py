@@ -12,7 +12,7 @@ import anyio
 
 from aswarm._run.options import Messages
 from aswarm._values.agent import Agent, Response, UnknownCall, as_response
-from aswarm._values.decisions import Decisions
+from aswarm._values.decisions import Resume
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, shown
 from aswarm._values.usage import Usage
@@ -34,7 +34,7 @@ class Item:
         context_variables: Added to the context variables of the batch. For equal keys, they override the variables of the
             batch.
         metadata: Any object. The outcome of the item has the same object.
-        resume: The decisions on the open calls at the end of `messages`, as for `AsyncSwarm.run`.
+        resume: As for `AsyncSwarm.run`: what happens to the open calls at the end of `messages`.
     """
 
     messages: Messages
@@ -43,7 +43,7 @@ class Item:
     agent: Agent | None = None
     context_variables: Mapping[str, Any] | None = None
     metadata: Any = None
-    resume: bool | Decisions = False
+    resume: Resume = False
 
 
 @dataclass(frozen=True, slots=True)

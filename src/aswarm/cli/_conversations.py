@@ -18,9 +18,8 @@ import click
 
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
-from aswarm._values.decisions import Decisions
+from aswarm._values.decisions import Resume, resume_from_json
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.json import is_object, shown
 
 from ._exits import SetupError
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LINE = 60  # characters of a value in a message
 _store_option = click.option(
     "--store",
     metavar="FILE|URL",
@@ -47,7 +45,7 @@ def store_options(function: F) -> F:
     return _store_option(_conversation_option(function))
 
 
-def decisions_in(path: str) -> bool | Decisions:
+def decisions_in(path: str) -> Resume:
     """Return the decisions from a JSON file, or from stdin for `-`. Raises SetupError if there are none."""
     try:
         text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
@@ -56,13 +54,10 @@ def decisions_in(path: str) -> bool | Decisions:
         raise SetupError(f"--resume: {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise SetupError(f"--resume: {path} is not JSON: {error}") from error
-    if decisions is not True and not is_object(decisions):
-        example = '{"call_1": true, "call_2": {"deny": "too late"}}'
-        raise SetupError(
-            f"--resume: {path} must contain true, or an object of decisions by call id, such as {example}, not "
-            f"{shown(decisions, _LINE)}"
-        )
-    return decisions
+    try:
+        return resume_from_json(decisions)
+    except ValueError as error:
+        raise SetupError(f"--resume: {path} {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

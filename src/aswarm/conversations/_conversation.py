@@ -11,12 +11,11 @@ from functools import partial
 from typing import Any, TypeVar, Unpack, overload
 
 from aswarm._run.options import Messages, NewRunKeywords, RunOptions, check_keywords
-from aswarm._run.resuming import WITHOUT_DECISIONS
 from aswarm._runtime import clocks
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.directory import AgentDirectory, listed_by_name
 from aswarm._values.agent import Agent, Response
-from aswarm._values.decisions import Decisions
+from aswarm._values.decisions import Resume
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import sendable_data
 from aswarm._values.messages import Message, normalize
@@ -168,7 +167,7 @@ class Conversation:
 
     async def resume(
         self,
-        decisions: bool | Decisions | None = None,
+        decisions: Resume = True,
         context_variables: Mapping[str, Any] | None = None,
         *,
         model_override: str | None = None,
@@ -183,8 +182,8 @@ class Conversation:
         """Continue the last run: run its open calls. Without open calls, for example after an error, repeat its last request.
 
         Args:
-            decisions: The decisions on the open calls; see `resume=` of `AsyncSwarm.run`. With None, open calls that need no
-                decision run, and calls that need one wait again. True approves all open calls.
+            decisions: As `resume=` of `AsyncSwarm.run`: by default, open calls run, except calls that need a decision. A dict
+                decides on calls, and `Approve.all()` approves all.
             context_variables: See `run`.
             model_override: See `run`.
             debug: See `run`.
@@ -205,7 +204,7 @@ class Conversation:
 
     def resume_stream(
         self,
-        decisions: bool | Decisions | None = None,
+        decisions: Resume = True,
         context_variables: Mapping[str, Any] | None = None,
         *,
         model_override: str | None = None,
@@ -299,15 +298,14 @@ def _options(
 
 def _resumed(
     options: partial[RunOptions],
-    decisions: bool | Decisions | None,
+    decisions: Resume,
     context_variables: Mapping[str, Any] | None,
     agent: Agent | None,
     revision: str | None,
 ) -> RunRequest:
-    if decisions is None:
-        decisions = WITHOUT_DECISIONS
     if decisions is False:
         raise ConfigurationError(
-            "resume() takes no argument, True, or a dict of decisions by call id, such as {'call_1': False}; not False"
+            "resume() takes no argument, True, a dict of decisions by call id, such as {'call_1': False}, or Approve.all(); "
+            "not False"
         )
     return RunRequest(options, (), context_variables, agent, decisions, revision)

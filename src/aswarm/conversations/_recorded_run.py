@@ -14,17 +14,16 @@ from types import TracebackType
 from typing import Any
 
 from aswarm._run.options import Messages, RunOptions
-from aswarm._run.resuming import WITHOUT_DECISIONS
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventStream, deliver_after, deliver_live, to_end
 from aswarm._swarm import AsyncSwarm, prepare
 from aswarm._tools.directory import AgentDirectory
 from aswarm._values.agent import Agent, Response
 from aswarm._values.context import copy_containers
-from aswarm._values.decisions import Decisions
+from aswarm._values.decisions import Resume
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.events import LoopEvent
-from aswarm._values.json import sendable_data
+from aswarm._values.json import is_object, sendable_data
 from aswarm._values.messages import (
     INTERRUPTED,
     OUTCOME_UNKNOWN,
@@ -77,7 +76,7 @@ class RunRequest:
     messages: Messages = ()
     context_variables: Mapping[str, Any] | None = None
     agent: Agent | None = None
-    resume: bool | Decisions = False
+    resume: Resume = False
     revision: str | None = None
 
 
@@ -119,7 +118,7 @@ class RecordedRun:
             conflict.messages = history
             raise conflict
         is_answered = not history or (history[-1]["role"] == "assistant" and not open_calls(history))
-        if is_answered and (request.resume is True or request.resume is WITHOUT_DECISIONS):
+        if is_answered and request.resume is not False and not (is_object(request.resume) and request.resume):
             raise ConfigurationError(
                 f"the conversation {target.id!r} has nothing to resume: its last message is an answer. Use run() with a new message"
             )

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aswarm._blocking.caller import in_callers_thread
-from aswarm._run.resuming import WITHOUT_DECISIONS
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import counted
 
@@ -141,11 +140,9 @@ class KeptChat:
     def _stream(self, start: StartRun) -> AbstractAsyncContextManager[EventStream]:
         conversation, arguments = self._conversation, asdict(self._options)
         if conversation is None:
-            resume = WITHOUT_DECISIONS if start.resume is True else start.resume
-            return self._swarm.stream(start.agent, start.messages, start.context, resume=resume, **arguments)
+            return self._swarm.stream(start.agent, start.messages, start.context, resume=start.resume, **arguments)
         if start.new_message is None:
-            decisions = None if isinstance(start.resume, bool) else start.resume
-            return conversation.resume_stream(decisions, agent=start.agent, **arguments)
+            return conversation.resume_stream(start.resume or True, agent=start.agent, **arguments)
         return conversation.stream(start.new_message, agent=start.agent, **arguments)
 
     async def end_run(self) -> None:

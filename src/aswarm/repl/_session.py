@@ -13,7 +13,7 @@ from aswarm._tools.directory import AgentDirectory
 from aswarm._tools.toolbox import tools_of
 from aswarm._values.agent import Agent, Response
 from aswarm._values.context import copy_containers
-from aswarm._values.decisions import Decisions, waiting, waiting_entries
+from aswarm._values.decisions import Resume, waiting, waiting_entries
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_object
 from aswarm._values.messages import Message, call_name, open_calls
@@ -39,7 +39,7 @@ class StartRun:
     messages: list[Message]
     context: dict[str, Any]
     new_message: str | None = None
-    resume: bool | Decisions = False
+    resume: Resume = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Session:
         last: Message = self.history[-1] if self.history else {"role": ""}
         return last["role"] == "assistant" and str(last.get("content")).endswith(STOPPED)
 
-    def decide(self, decisions: bool | Decisions) -> StartRun:
+    def decide(self, decisions: Resume) -> StartRun:
         return StartRun(self.agent, self.history, self.context, resume=decisions)
 
     def end_run(self, start: StartRun, response: Response, *, failed: bool, partial: str = "") -> None:

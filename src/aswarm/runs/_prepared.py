@@ -193,7 +193,7 @@ class RunStart:
 
     `key`: the id of its conversation in the store; empty for a run without a conversation. `history`: the messages of the
     conversation before the run. `added`: the messages that the run adds to the history at its start. `resume`: the decisions
-    about open calls; True if the history does not end with an answer; False for new messages. `tools`: the tools of the client.
+    about open calls; False if no call is open, or if new messages close them. `tools`: the tools of the client.
     `trace`: see `in_trace`; empty in the process that started the run. `settings`, `notes`: see `NewRun`.
     """
 
@@ -203,7 +203,7 @@ class RunStart:
     agent: str
     history: list[Message]
     added: list[Message]
-    resume: Mapping[int, Decision] | bool
+    resume: Mapping[int, Decision] | Literal[False]
     context: Mapping[str, Any]
     tools: Sequence[ClientTool]
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -253,7 +253,7 @@ class PreparedRun:
             start.conversation or "",
             agent,
             start.added,
-            resume=False if start.resume is True else start.resume,
+            resume=start.resume,
             context_variables=start.context,
             private={key: value for key, value in private.items() if value},
         )
@@ -362,13 +362,13 @@ def asker(stored: Stored, last_run: str | None) -> str | None:
     return last_run if last_run is not None and stored.revision in revisions_of(last_run) else None
 
 
-def _resume_of(fields: Mapping[str, Any]) -> Mapping[int, Decision] | bool:
-    recorded: Any = fields.get("_resume", False)
-    return {int(index): decision for index, decision in recorded.items()} if is_object(recorded) else recorded
+def _resume_of(fields: Mapping[str, Any]) -> Mapping[int, Decision] | Literal[False]:
+    recorded: Any = fields.get("_resume", False)  # True in the records of older versions: no call was open
+    return {int(index): decision for index, decision in recorded.items()} if is_object(recorded) else False
 
 
-def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, Decision] | Literal[True]:
-    """Return the decisions about open calls; True if the end of the history has no answer yet."""
+def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, Decision] | Literal[False]:
+    """Return the decisions about open calls; False if no call is open, and the end of the history has no answer yet."""
     if new.answers and not stored.revision:
         raise ConversationNotFound(str(new.conversation))
     try:
@@ -385,7 +385,7 @@ def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, 
         return decided
     last = stored.messages[-1]["role"] if stored.messages else None
     if last == "user" or (new.continues and last == "tool" and not stored.waiting):
-        return True
+        return False
     raise AnswersRefused(
         "the request adds nothing to the conversation; send a new message or an answer",
         code="nothing_new",

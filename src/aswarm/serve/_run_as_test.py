@@ -20,6 +20,7 @@ from typing import Any
 from aswarm._record.entries import Entry
 from aswarm._record.fold import fold
 from aswarm._values.agent import Agent
+from aswarm._values.decisions import Approve, Resume
 from aswarm._values.json import is_object
 from aswarm._values.messages import Message, call_arguments, call_name, text_of
 
@@ -28,7 +29,7 @@ _PARAMETERS_OF_CALL = ("name", "arguments", "call_id")
 _WIDTH = 100
 _TEST = """\
 import pytest
-from aswarm import AsyncSwarm
+from aswarm import {imports}
 from aswarm.testing import {names}
 
 from {module} import {variable}  # {note}
@@ -72,6 +73,7 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Age
     module, variable, note = _place_of(agent, started["agent"])
     question = next((text_of(message["content"]) for message in folded._asked if message["role"] == "user"), "")
     return _TEST.format(
+        imports="Approve, AsyncSwarm" if started["resume"] is True else "AsyncSwarm",
         names=", ".join(names),
         module=module,
         variable=variable,
@@ -105,11 +107,16 @@ def _name_of(module: ModuleType) -> str:
 
 
 def _settings(started: Mapping[str, Any]) -> str:
-    resume = started["resume"] or bool(started["calls"])
-    if is_object(resume):
-        resume = {key: _decision(decision) for key, decision in resume.items()}
-    settings = {"context_variables": started.get("context_variables"), "resume": resume}
+    settings = {"context_variables": started.get("context_variables"), "resume": _resume(started)}
     return "".join(f", {name}={_literal(value)}" for name, value in settings.items() if value)
+
+
+def _resume(started: Mapping[str, Any]) -> Resume:
+    recorded = started["resume"]
+    if recorded is True:
+        return Approve.all()
+    decisions = {key: _decision(decision) for key, decision in recorded.items()} if is_object(recorded) else {}
+    return decisions or bool(started["calls"])
 
 
 def _decision(decision: Any) -> Any:

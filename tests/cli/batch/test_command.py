@@ -149,7 +149,7 @@ def test_decisions_that_cannot_be_used() -> None:
     with model() as server:
         result = batch(server, source, "-o", OUT)
     assert (result.exit_code, [line["status"] for line in outcomes()]) == (1, ["error"])
-    assert "'resume' must be true, or an object of decisions by call id, not 3" in result.stderr
+    assert "'resume' must be true, \"approve_all\", or an object of decisions by call id" in result.stderr
     assert "messages have no open calls" in result.stderr
 
 

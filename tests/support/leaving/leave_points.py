@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import anyio
 
-from aswarm import Agent, AsyncSwarm, Response
+from aswarm import Agent, Approve, AsyncSwarm, Response
 from aswarm.middleware import Middleware
 from aswarm.testing import ScriptedAnswer, call, check_history
 from tests.support.leaving.run_scenes import (
@@ -226,7 +226,7 @@ async def check_continues(scene: Scene, response: Response) -> None:
     scene.deeds.token.release_on_behalf_of(scene)
     assert response.agent is not None
     history = [USER, *response.messages]
-    end = await scene.swarm.run(response.agent, history, response.context_variables, resume=True)
+    end = await scene.swarm.run(response.agent, history, response.context_variables, resume=Approve.all())
     assert end.text == "done"
     check_history([*history, *end.messages])
     assert max(Counter(scene.deeds.started).values(), default=1) == 1, "a call was run twice"

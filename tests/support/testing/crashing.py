@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from aswarm import Agent, AswarmError, tool
+from aswarm import Agent, Approve, AswarmError, tool
 from aswarm.conversations import Conversation, SQLiteStore
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, RequestRefused, RunNotFound
 from aswarm.testing import ScriptedCall, check_history
@@ -185,7 +185,7 @@ async def crashed_conversations(world: World) -> None:
                 try:
                     async with asyncio.timeout((None, 0.02)[world.draw("timeout", 2)]):
                         if text in texts:
-                            await conversation.resume(True)
+                            await conversation.resume(Approve.all())
                         else:
                             await conversation.run(text)
                 except (AswarmError, TimeoutError):

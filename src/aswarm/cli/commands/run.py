@@ -14,7 +14,7 @@ from aswarm._blocking.caller import in_callers_thread
 from aswarm._blocking.sync_swarm import Swarm, engine_of, wait_on_event_loop
 from aswarm._values.agent import Agent, Response, as_response
 from aswarm._values.budget import Budget
-from aswarm._values.decisions import Decisions
+from aswarm._values.decisions import Resume
 from aswarm._values.errors import AswarmError
 from aswarm._values.options import ApiName
 from aswarm._values.output import answer_text
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Decide on the calls that are open at the end of the conversation of --load or --store. FILE is JSON (- for stdin): an "
     'object of decisions by call id, {"call_1": true, "call_2": {"deny": "reason"}, "call_3": {"approve": {"arguments": {...}}}, '
-    '"call_4": {"answer": data}, "call_5": "text for the model"}; or true, which runs them all.',
+    '"call_4": {"answer": data}, "call_5": "text for the model"}; true, which runs the calls that need no decision; or "approve_all", which runs them all.',
 )
 @click.option(
     "--output",
@@ -115,7 +115,7 @@ def run(
     raise click.exceptions.Exit(_exit_code(response, "with --resume DECISIONS" if kept.store is not None else how))
 
 
-def _asked(question: str | None, kept: Kept, resume: str | None) -> tuple[str, bool | Decisions]:
+def _asked(question: str | None, kept: Kept, resume: str | None) -> tuple[str, Resume]:
     """Return the text of the question and False, or an empty text and the decisions."""
     if resume is None:
         if question is None:
@@ -153,7 +153,7 @@ class _Question:
     agent: Agent
     context: dict[str, Any]
     text: str
-    decisions: bool | Decisions
+    decisions: Resume
     arguments: dict[str, Any]
     writer: JsonLines | EventPrinter
     _run: EventStream | None = None

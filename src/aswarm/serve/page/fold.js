@@ -54,7 +54,7 @@ export class RunView {
 				this.first = this.context = entry.context_variables || {};
 				if (entry.calls.length) {
 					this.addTurn(entry, 0);
-					Object.assign(this.turn, { resumed: true, done: true, decisions: entry.resume });
+					Object.assign(this.turn, { resumed: true, done: true, decisions: entry.resume === true || Object.keys(entry.resume).length > 0 });
 					this.turn.calls = entry.calls.map((each) => newCall({ ...each, id: each.call_id || each.id, args: each.arguments, state: "ready" }));
 				}
 				break;

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
+from aswarm._values.decisions import Resume, recorded_resume, resume_from_json
 from aswarm._values.json import is_array, is_object, shown
 from aswarm.cli._exits import SetupError
 
@@ -31,7 +32,7 @@ _TOO_DEEP = f"nested more than {_DEEPEST} levels deep"
 class InputRecord:
     """One conversation of the input. `id`: the id in the line; without one, the number of the line.
 
-    `resume`: the decisions about the calls that are open at the end of `messages`, or True for all of them.
+    `resume`: what happens to the calls that are open at the end of `messages`, as for `AsyncSwarm.run`.
     """
 
     line: int
@@ -39,7 +40,7 @@ class InputRecord:
     messages: str | list[Any]
     context_variables: dict[str, Any] = field(default_factory=dict[str, Any])
     metadata: Any = None
-    resume: bool | dict[str, Any] = False
+    resume: Resume = False
 
     @property
     def key(self) -> str:
@@ -49,7 +50,7 @@ class InputRecord:
     @property
     def digest(self) -> str:
         """A hash of the conversation, with 16 hexadecimal digits. It shows whether one id has had two conversations."""
-        decided = [] if self.resume is False else [self.resume]
+        decided = [] if self.resume is False else [recorded_resume(self.resume)]
         content = json.dumps([self.messages, self.context_variables, *decided], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -260,7 +261,7 @@ def _record_of(number: int, fields: Mapping[str, Any], input_format: InputFormat
         raise ValueError("'resume' is not for durable runs: answer the waiting run with `aswarm runs answer`")
     [key] = present
     messages = _messages(fields[key]) if key == "messages" else _text(key, fields[key])
-    item_id, resume = _id(number, fields, input_format), _decisions(fields.get("resume"))
+    item_id, resume = _id(number, fields, input_format), _resume(fields.get("resume"))
     return InputRecord(number, item_id, messages, dict(context or {}), fields.get("metadata"), resume)
 
 
@@ -289,12 +290,13 @@ def _text(key: str, text: Any) -> str:
     return text
 
 
-def _decisions(resume: Any) -> bool | dict[str, Any]:
-    if resume is None or isinstance(resume, bool):
-        return bool(resume)
-    if not is_object(resume):
-        raise ValueError(f"'resume' must be true, or an object of decisions by call id, not {shown(resume, _LINE)}")
-    return dict(resume)
+def _resume(resume: Any) -> Resume:
+    if resume is None or resume is False:
+        return False
+    try:
+        return resume_from_json(resume)
+    except ValueError as error:
+        raise ValueError(f"'resume' {error}") from error
 
 
 def _id(number: int, fields: Mapping[str, Any], input_format: InputFormat) -> str | int:
