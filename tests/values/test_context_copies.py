@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import types
 from collections import Counter, OrderedDict, UserDict, defaultdict
 from collections.abc import Callable, Iterator
@@ -13,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, Swarm
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result
 from aswarm._values.context import changes, copy_containers
 from aswarm.testing import ScriptedModel
-from tests.support.leaving.run_scenes import USER
-from tests.support.run.ways_to_run import FACES, calls_then_done, cancel_when, consume, swarm_of
+from tests.support.run.ways_to_run import FACES, cancel_when, consume, swarm_of
 
 DEPTH = 3_000
 
@@ -256,54 +254,6 @@ async def test_a_context_that_a_tool_made_never_replaces_a_cancellation(
     response = await cancel_when(lambda: waits, swarm, Agent(functions=[spoil, wait]), face, context_variables={})
     assert response.stop == "cancelled"
     assert "odd" in response.context_variables
-
-
-@pytest.mark.asyncio
-async def test_a_context_of_an_odd_class_never_replaces_a_cancellation() -> None:
-    """The context itself refuses to be changed: the changes of a finished call are in the response all the same."""
-    waits: list[bool] = []
-
-    async def change() -> Result:
-        return Result(value="changed", context_variables={"b": 2})
-
-    async def wait() -> str:
-        waits.append(True)
-        await anyio.sleep_forever()
-        return "waited"
-
-    swarm = swarm_of("change", "wait")
-    agent = Agent(functions=[change, wait])
-    response = await cancel_when(lambda: waits, swarm, agent, "run", context_variables=Closed(a=1))
-    assert response.context_variables == {"a": 1, "b": 2}
-
-
-def test_swarm_takes_such_contexts() -> None:
-    """The blocking face: a plain tool that spoils the context and is interrupted leaves the KeyboardInterrupt."""
-
-    def spoil(context_variables: dict[str, Any]) -> str:
-        context_variables["odd"] = Refusing(a=nested())
-        raise KeyboardInterrupt
-
-    swarm = Swarm(ScriptedModel(calls_then_done("spoil")).client())
-    with pytest.raises(KeyboardInterrupt) as caught:
-        swarm.run(Agent(functions=[spoil]), [USER], {"deep": nested()})
-    assert set(caught.value.response.context_variables) == {"deep", "odd"}  # type: ignore[attr-defined]
-
-
-@pytest.mark.asyncio
-async def test_batches_take_such_contexts() -> None:
-    """The items of a batch start with copies of the context of the batch."""
-    swarm = AsyncSwarm(ScriptedModel(["done"] * 2).client())
-    async with swarm.batch(Agent(), ["Hi", "Hi"], context_variables={"odd": Refusing(a=nested())}) as outcomes:
-        responses = [outcome.response async for outcome in outcomes]
-    assert all(response is not None and response.text == "done" for response in responses)
-
-
-def test_the_odd_classes_are_odd() -> None:
-    """Otherwise the tests above would show nothing."""
-    for refusing in (Refusing(), RefusingList(), RefusingSet()):
-        with pytest.raises(TypeError):
-            copy.copy(refusing)
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), ([1], [2]), ({"x": [1]}, {"x": [2]}), ({1}, {2})])

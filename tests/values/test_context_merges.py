@@ -22,13 +22,12 @@ from pydantic import (
     RootModel,
     computed_field,
     field_serializer,
-    field_validator,
     model_serializer,
     model_validator,
 )
 from typing_extensions import TypedDict
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Result, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, tool
 from aswarm._values.context_types import ContextType, context_type
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedModel, call
@@ -274,17 +273,6 @@ def test_equal_items_that_all_change_keep_their_unknown_keys() -> None:
         shop.cart.lines = [each.model_copy(update={"number": 5 + n}) for n, each in enumerate(shop.cart.lines[1:])]
 
     assert lines(changed(Shop, context, change)) == [{"name": "ink", "id": n, "number": 5 + n} for n in range(3)]
-
-
-def test_of_two_equal_items_the_one_at_its_place_is_the_unchanged_one() -> None:
-    context = {"cart": {"lines": [{"name": "ink", "id": 1}, {"name": "ink", "id": 2}]}}
-
-    def change(shop: Shop) -> None:
-        first, second = shop.cart.lines
-        shop.cart.lines = [first.model_copy(update={"number": 9}), second.model_copy()]
-
-    expected = [{"name": "ink", "id": 1, "number": 9}, {"name": "ink", "id": 2}]
-    assert lines(changed(Shop, context, change)) == expected
 
 
 class Node(BaseModel):
@@ -632,51 +620,7 @@ def test_a_closed_type_does_not_fit_unknown_keys() -> None:
         type_of(ClosedShop).view({"closed": {"name": "a", "hidden": 1}})
 
 
-class Trimmed(BaseModel):
-    names: list[str] = []
-    line: Line = Line(name="")
-
-    @field_validator("names")
-    @classmethod
-    def _distinct(cls, names: list[str]) -> list[str]:
-        return list(dict.fromkeys(names))
-
-
-def test_validators_decide_the_written_values() -> None:
-    def change(view: Any) -> None:
-        view.names.append("a")
-        view.line.number = "7"
-
-    assert changed(Trimmed, {"names": ["a", "b"], "line": {"name": "x", "hidden": 1}}, change) == {
-        "names": ["a", "b"],
-        "line": {"name": "x", "number": 7, "hidden": 1},
-    }
-
-
 # --- in runs ---
-
-
-async def test_functions_with_parts_of_one_context_keep_what_the_others_wrote(anyio_backend: object) -> None:
-    """A dict, a view of a part and a `Result` in one run."""
-
-    async def fill(context_variables: dict[str, Any]) -> str:
-        context_variables["cart"]["lines"][0]["price"] = 9
-        return "filled"
-
-    async def count(context_variables: Shop) -> str:
-        context_variables.cart.lines[0].number += 1
-        return "counted"
-
-    async def ask(context_variables: Shop) -> Result:
-        context_variables.cart.note = "asked"
-        return Result(value="asked", context_variables={"asked": True})
-
-    model = ScriptedModel([[call("fill"), call("count"), call("ask"), call("count")], "Done."])
-    response = await AsyncSwarm(model.client()).run(Agent(functions=[fill, count, ask]), "Go", SHOP)
-    first = {**LINES[0], "price": 9, "number": 3}
-    cart = {"lines": [first, *LINES[1:]], "coupon": "X", "note": "asked"}
-    assert response.context_variables == {"cart": cart, "asked": True}
-    assert SHOP["cart"]["lines"] is LINES and "price" in LINES[0]
 
 
 class PricedLine(BaseModel):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from itertools import pairwise
 
 import pytest
@@ -12,7 +10,6 @@ from aswarm import (
     AswarmError,
     CompletionError,
     ConfigurationError,
-    Response,
     RunError,
     StreamInterrupted,
     ToolArgumentsError,
@@ -20,8 +17,6 @@ from aswarm import (
     ToolNotFound,
     ToolTimeout,
 )
-
-ALL = [AswarmError, ConfigurationError, RunError, CompletionError, StreamInterrupted]
 
 
 def test_the_tree() -> None:
@@ -39,46 +34,6 @@ def test_the_errors_of_tools(kind: type[ToolError]) -> None:
     assert ToolError.__bases__ == (Exception,)
     assert str(kind("No such order.")) == "No such order."
     assert not ToolTimeout("late").still_running
-
-
-@pytest.mark.parametrize("kind", ALL)
-def test_an_error_says_its_text_and_has_no_response_until_it_is_given_one(kind: type[AswarmError]) -> None:
-    """`.response` is always there; None if no run has started."""
-    error = kind("what happened")
-    assert str(error) == "what happened"
-    assert error.response is None
-
-
-@pytest.mark.parametrize("kind", ALL)
-def test_errors_share_no_response(kind: type[AswarmError]) -> None:
-    """A response set on an error stays on that error."""
-    error = kind("x")
-    error.response = Response(stop="error")
-    assert kind("y").response is None
-
-
-@pytest.mark.parametrize("kind", ALL)
-def test_errors_cross_processes(kind: type[AswarmError]) -> None:
-    """An error survives pickling and copying with its fields: batch programs hand errors around."""
-    error = kind("x")
-    error.response = Response(messages=[{"role": "user", "content": "Hi"}], stop="error")
-    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
-        assert type(again) is kind
-        assert str(again) == "x"
-        assert again.response == error.response
-
-
-def test_a_pickled_completion_error_keeps_its_status() -> None:
-    """Status and advice survive pickling."""
-    error = CompletionError("x", status_code=429, retryable=True, retry_after=1.5)
-    again = pickle.loads(pickle.dumps(error))
-    assert (again.status_code, again.retryable, again.retry_after) == (429, True, 1.5)
-
-
-@pytest.mark.parametrize("kind", [RunError, CompletionError, StreamInterrupted])
-def test_an_error_of_a_run_has_the_text_of_the_unfinished_completion(kind: type[RunError]) -> None:
-    """`partial` is a str, empty where there is none."""
-    assert kind("x").partial == ""
 
 
 def test_a_completion_error_says_whether_to_try_again() -> None:

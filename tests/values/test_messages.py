@@ -14,13 +14,11 @@ from aswarm import ConfigurationError
 from aswarm._values.messages import (
     ROLES,
     are_plain,
-    as_plain,
     call_name,
     normalize,
     open_calls,
     text_of,
     to_wire,
-    tool_message,
     wire_blocks,
 )
 from tests.support.values.histories import USER, Message, answer, asking, made_call
@@ -130,13 +128,6 @@ def test_what_is_no_message_is_the_callers_mistake(messages: object, place: str,
     assert fault in str(caught.value)
 
 
-def test_a_huge_fault_is_shown_shortened() -> None:
-    """The error stays readable when the message is not."""
-    with pytest.raises(ConfigurationError) as caught:
-        normalize([{"role": "x" * 10_000}])
-    assert len(str(caught.value)) < 300
-
-
 # --- small words ------------------------------------------------------------------------------------------------------
 
 
@@ -171,18 +162,6 @@ def test_text_of_content(content: object, text: str) -> None:
 def test_the_name_of_a_call(call: Message, name: str) -> None:
     """A call of any type has its name; one without a name has the empty one."""
     assert call_name(call) == name
-
-
-def test_a_tool_message_has_exactly_four_keys() -> None:
-    """As in Swarm: role, tool_call_id, tool_name, content."""
-    expected = {"role": "tool", "tool_call_id": "c1", "tool_name": "f", "content": "x"}
-    assert tool_message(made_call(), "x") == expected
-
-
-def test_plain_data_stays_plain() -> None:
-    """Dicts are not copied; what is neither a mapping nor a pydantic object is given back."""
-    assert as_plain(USER) is USER
-    assert as_plain(5) == 5
 
 
 # --- the fast paths of long histories ---------------------------------------------------------------------------------

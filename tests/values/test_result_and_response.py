@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
-from collections import defaultdict
 from datetime import date
 from typing import Any
 
@@ -13,39 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from aswarm import Agent, Response, Result, Usage
-from tests.support.values.agent_rings import ring
 
 # --- Result -----------------------------------------------------------------------------------------------------------
-
-
-def test_an_empty_result_is_swarms() -> None:
-    """Empty text, no agent, no changes."""
-    result = Result()
-    assert (result.value, result.agent, result.context_variables) == ("", None, {})
-
-
-def test_a_result_holds_the_very_agent() -> None:
-    """The agent that takes over is not a copy."""
-    agent = ring(2)
-    assert Result(agent=agent).agent is agent
-
-
-@pytest.mark.parametrize("value", ["text", 5, None, {"a": 1}, [1], object()])
-def test_a_result_takes_any_value(value: Any) -> None:
-    """It becomes text later, like any return value."""
-    assert Result(value=value).value is value
-
-
-def test_two_results_share_no_default() -> None:
-    """Writing to the changes of one leaves the next empty."""
-    Result().context_variables["a"] = 1
-    assert Result().context_variables == {}
-
-
-def test_the_context_of_a_result_is_shared_by_reference() -> None:
-    """Locks, clients and sessions go through as they are."""
-    lock = threading.Lock()
-    assert Result(context_variables={"lock": lock}).context_variables["lock"] is lock
 
 
 @pytest.mark.parametrize("kind", [Result, Response])
@@ -76,22 +43,6 @@ def test_an_empty_response_is_swarms() -> None:
     response = Response()
     assert (response.messages, response.agent, response.context_variables) == ([], None, {})
     assert (response.usage, response.stop, response.text) == (Usage(), "answer", "")
-
-
-def test_two_responses_share_no_default() -> None:
-    """Neither lists nor dicts nor usage."""
-    first = Response()
-    first.messages.append({"role": "user", "content": "x"})
-    first.context_variables["a"] = 1
-    first.usage.details["cost"] = 5
-    assert Response() == Response(messages=[], context_variables={}, usage=Usage())
-
-
-def test_messages_stay_plain_dicts() -> None:
-    """As they were recorded, keys and nulls included."""
-    message = {"role": "assistant", "content": None, "sender": "A", "tool_calls": None}
-    response = Response(messages=[message])
-    assert response.messages[0] is message
 
 
 @pytest.mark.parametrize("stop", ["answer", "max_turns", "tool_calls", "cancelled", "error"])
@@ -205,20 +156,6 @@ def test_a_response_crosses_as_json_but_for_its_agent() -> None:
     response = Response(messages=[{"role": "assistant", "content": "Hi"}], usage=usage, stop="max_turns")
     stored = response.model_dump_json(exclude={"agent"})
     assert Response.model_validate_json(stored) == response
-
-
-def test_a_response_holds_the_very_agent_and_objects() -> None:
-    """`response.agent` goes into the next run; `is` works on it."""
-    agent, client = ring(2), object()
-    response = Response(agent=agent, context_variables={"client": client})
-    assert response.agent is agent
-    assert response.context_variables["client"] is client
-
-
-def test_a_default_dict_as_context_is_a_dict() -> None:
-    """Its items are kept; the container is a plain dict or the given dict."""
-    context: dict[str, Any] = defaultdict(str, a=1)
-    assert Response(context_variables=context).context_variables == {"a": 1}
 
 
 @pytest.mark.parametrize(
