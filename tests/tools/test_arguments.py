@@ -205,20 +205,6 @@ def test_each_fault_is_one_line_with_path_expectation_and_value() -> None:
     assert complaints(book, {}) == ["day: Field required", "seats: Field required"]
 
 
-def test_the_path_leads_to_the_fault() -> None:
-    """Nested values are named by their path."""
-    (line,) = complaints(taking(Node), {"x": {"value": 1, "children": [{"value": "no"}]}})
-    assert line.startswith("x.children.0.value: ")
-    assert line.endswith("(got 'no')")
-
-
-def test_no_documentation_links_and_no_words_of_pydantic() -> None:
-    """The model cannot follow a link, and knows no pydantic."""
-    text = "\n".join(complaints(taking(Node), {"x": [], "y": 1}))
-    assert "http" not in text
-    assert "pydantic" not in text.lower()
-
-
 def test_a_fault_stays_one_line_whatever_was_sent() -> None:
     """Newlines in values, in names of unexpected arguments and in messages of validators do not make lines."""
 

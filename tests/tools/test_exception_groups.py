@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, RunError, ToolError, ToolFailure, agent_tool
+from aswarm import Agent, AsyncSwarm, RunError, ToolError, agent_tool
 from aswarm.code import code_tool
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
@@ -68,17 +67,6 @@ async def test_the_text_of_a_large_group_is_bounded() -> None:
     assert len(text) < 6000
 
 
-async def test_tool_error_gets_the_same_text() -> None:
-    failures: list[ToolFailure] = []
-
-    def note(failure: ToolFailure) -> str:
-        failures.append(failure)
-        return failure.text
-
-    await answers("nested", tool_error=note)
-    assert [each.text for each in failures] == [f"Error: ExceptionGroup: outer ({LEAVES})"]
-
-
 async def test_code_and_an_agent_tool_show_the_errors_of_a_group() -> None:
     inner = Agent(name="Inner", functions=[nested])
 
@@ -102,20 +90,3 @@ async def test_a_run_error_names_the_errors_of_a_group() -> None:
 
     with pytest.raises(RunError, match=r"ExceptionGroup: both \(ValueError: a; OSError: b\)"):
         await AsyncSwarm(ScriptedModel(["Done."]).client()).run(Agent(instructions=instructions), "Go")
-
-
-def test_the_same_outside_of_a_run() -> None:
-    """`asyncio.TaskGroup` raises the same groups."""
-
-    async def both() -> str:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(anyio.sleep(0))
-            raise ValueError("a")
-        return ""
-
-    async def main() -> str:
-        model = ScriptedModel([call("both"), "Done."])
-        response = await AsyncSwarm(model.client()).run(Agent(functions=[both]), "Go")
-        return str(response.messages[1]["content"])
-
-    assert "ValueError: a" in asyncio.run(main())

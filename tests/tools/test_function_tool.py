@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from anyio import CapacityLimiter
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Tool, function_to_json, function_tool, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Tool, function_to_json, function_tool
 from aswarm.testing import ScriptedModel, call
 from tests.support.run.one_turn import contents, run_turn
 
@@ -39,14 +36,6 @@ async def test_the_schema_is_sent_as_it_is() -> None:
     function = {"name": "look-up", "description": "Looks.", "parameters": PARAMETERS}
     assert model.requests[0].body["tools"] == [{"type": "function", "function": function}]
     assert function_to_json(made(echo)) == {"type": "function", "function": function}
-
-
-def test_the_schema_is_a_copy() -> None:
-    """A later change of the caller's dict does not change the tool."""
-    parameters = copy.deepcopy(PARAMETERS)
-    one = made(echo, parameters=parameters)
-    parameters["properties"]["city"]["type"] = "integer"  # type: ignore[index]
-    assert function_to_json(one)["function"]["parameters"] == PARAMETERS
 
 
 @pytest.mark.anyio
@@ -100,18 +89,6 @@ async def test_a_function_that_has_no_signature_can_be_offered() -> None:
     assert contents(response) == ['{"city": "Rome"}']
 
 
-@pytest.mark.anyio
-async def test_several_tools_of_one_function() -> None:
-    """A client of another process is one function with many names."""
-
-    async def call_tool(tool_name: str, **arguments: Any) -> str:
-        return f"{tool_name} {arguments}"
-
-    tools = [made(functools.partial(call_tool, name), name=name) for name in ("one", "two")]
-    response = await run_turn(tools, [call("one", x=1), call("two")])
-    assert contents(response) == ["one {'x': 1}", "two {}"]
-
-
 def test_it_is_called_like_the_function() -> None:
     """Code calls it with nothing added, also where it was made in a class; it has the given name."""
 
@@ -125,16 +102,6 @@ def test_it_is_called_like_the_function() -> None:
     assert Shop().sell_it(city="Rome") == "sold in Rome"
     assert function_to_json(Shop().sell_it) == function_to_json(made(Shop.sell))
     assert made(echo).__name__ == "look-up"
-
-
-def test_options_are_those_of_tool() -> None:
-    """The options are kept, and a second `@tool` adds to them."""
-    limiter = CapacityLimiter(1)
-    options = {"concurrent": False, "limiter": limiter, "timeout": 2.5, "thread": False, "abandon_on_cancel": True}
-    one = tool(timeout=5)(made(echo, **options))
-    assert (one.concurrent, one.limiter, one.timeout) == (False, limiter, 5)
-    assert (one.thread, one.abandon_on_cancel, one.name) == (False, True, "look-up")
-    assert function_to_json(one) == function_to_json(made(echo))
 
 
 @pytest.mark.parametrize(

@@ -139,26 +139,6 @@ def test_a_hint_may_name_a_class_beside_the_function() -> None:
 
 
 @lazily
-def test_a_hint_that_only_the_type_checker_knows_is_a_string() -> None:
-    """The other parameters keep their types, and the warning names function and parameter."""
-    shop = defined("""
-        from typing import TYPE_CHECKING
-        if TYPE_CHECKING:
-            from decimal import Decimal
-
-        def pay(amount: Decimal, times: int, each: list[Decimal]) -> Decimal: ...
-    """)
-    with pytest.warns(UserWarning) as caught:  # noqa: PT030 - the texts are looked at below
-        parameters = parameters_of(shop["pay"])
-    assert unresolved(caught) == [f"function 'pay': the hint of {key!r}" for key in ("amount", "each", "return")]
-    assert parameters["properties"] == {
-        "amount": {"type": "string"},
-        "times": {"type": "integer"},
-        "each": {"type": "string"},
-    }
-
-
-@lazily
 def test_a_function_tool_evaluates_only_the_hints_that_it_needs() -> None:
     """A hint of another parameter is of no interest, so there is no warning."""
     shop = defined("""

@@ -16,7 +16,7 @@ from aswarm.code import code_tool
 from aswarm.testing import ScriptedModel, call
 
 if TYPE_CHECKING:
-    from decimal import Decimal
+    pass
 
 
 class Desk:
@@ -267,31 +267,6 @@ def test_a_blocking_run_in_another_thread_finds_the_names_that_the_agent_saw() -
     swarm = Swarm(ScriptedModel([call("bare", q={"n": 7}), "Done."]).client())
     response = swarm.run(Agent(functions=[bare]), [{"role": "user", "content": "Go"}])
     assert response.messages[1]["content"] == "7"
-
-
-def pay(amount: Decimal) -> str:
-    return str(amount)
-
-
-class Till:
-    def pay(self, amount: Decimal) -> str:
-        return str(amount)
-
-
-def hidden() -> Any:
-    def pay(amount: Decimal) -> str:
-        return str(amount)
-
-    pay.__qualname__ = "removed.<locals>.pay"
-    return pay
-
-
-@pytest.mark.parametrize("function", [pay, Till().pay, hidden()])
-def test_a_name_for_type_checkers_only_is_a_string_with_a_warning(function: Any) -> None:
-    """It is a global name that does not exist, so the function may well expect a text."""
-    with pytest.warns(UserWarning, match="the hint of 'amount' cannot be resolved"):
-        described = function_to_json(function)
-    assert described["function"]["parameters"]["properties"] == {"amount": {"type": "string"}}
 
 
 @dataclass

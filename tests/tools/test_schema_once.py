@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic_core import core_schema
 
 from aswarm import Tool, function_to_json, tool
-from tests.support.tools.hint_schemas import Color, parameters_of, taking, with_signature
+from tests.support.tools.hint_schemas import Color, parameters_of, with_signature
 
 
 class Built:
@@ -88,17 +88,6 @@ def test_a_new_function_never_gets_the_schema_of_one_that_is_gone() -> None:
 
     for number in range(300):
         assert list(parameters_of(make(f"p{number}"))["properties"]) == [f"p{number}"]
-
-
-def test_functions_that_differ_only_in_their_defaults_have_their_own_schemas() -> None:
-    """Equal-looking closures are different functions."""
-
-    def make(required: bool) -> Callable[..., Any]:
-        return taking(int) if required else taking(int, 3)
-
-    first, second = make(True), make(False)
-    assert parameters_of(first)["required"] == ["x"]
-    assert parameters_of(second)["required"] == []
 
 
 def test_a_tool_stays_a_function() -> None:

@@ -13,59 +13,10 @@ from tests.support.tools.hint_schemas import (
     Address,
     parameters_of,
     received,
-    schema_of_hint,
     signatures,
     taking,
     with_signature,
 )
-
-
-def test_the_example_of_swarms_readme() -> None:
-    """The dict is Swarm's, key for key, with the docstring cleaned of its indentation and otherwise whole."""
-
-    def greet(name, age: int, location: str = "New York"):  # type: ignore[no-untyped-def]
-        """Greets the user. Make sure to get their name and age before calling.
-
-        Args:
-           name: Name of the user.
-           age: Age of the user.
-           location: Best place on earth.
-        """
-        print(f"Hello {name}, glad you are {age} in {location}!")
-
-    assert function_to_json(greet) == {
-        "type": "function",
-        "function": {
-            "name": "greet",
-            "description": "Greets the user. Make sure to get their name and age before calling.\n\n"
-            "Args:\n   name: Name of the user.\n   age: Age of the user.\n   location: Best place on earth.",
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string"},
-                    "age": {"type": "integer"},
-                    "location": {"type": "string"},
-                },
-                "required": ["name", "age"],
-            },
-        },
-    }
-
-
-def test_a_function_without_parameters_or_docstring() -> None:
-    """Empty description, empty properties, an empty list of what is required."""
-
-    def ping() -> None: ...
-
-    parameters = {"type": "object", "properties": {}, "required": []}
-    function = {"name": "ping", "description": "", "parameters": parameters}
-    assert function_to_json(ping) == {"type": "function", "function": function}
-
-
-@pytest.mark.parametrize(("hint", "name"), [*SWARM_TYPES.items(), (None, "null"), (type(None), "null")])
-def test_each_of_swarms_seven_types_is_bare(hint: Any, name: str) -> None:
-    """`{"type": …}` and nothing else: no `items`, no `additionalProperties`, no title."""
-    assert schema_of_hint(hint) == {"type": name}
 
 
 @given(signatures)

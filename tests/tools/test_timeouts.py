@@ -96,21 +96,6 @@ async def test_a_copy_of_the_context_is_merged_in_time(options: dict[str, Any]) 
     assert response.context_variables == {"new": 1, "list": [2]}
 
 
-async def test_concurrent_functions_with_timeouts_lose_no_write_of_each_other() -> None:
-    """Functions declared concurrent that write different keys both have their write kept, timeout or not."""
-    both = threading.Barrier(2)
-
-    @tool(concurrent=True, timeout=10)
-    def put(context_variables: dict[str, Any], key: str) -> str:
-        context_variables[key] = True
-        both.wait(120)
-        return "ok"
-
-    response = await run_turn([put], [call("put", key="a"), call("put", key="b")])
-    assert contents(response) == ["ok", "ok"]
-    assert response.context_variables == {"a": True, "b": True}
-
-
 async def test_a_cancelled_run_waits_for_a_plain_function() -> None:
     """By default a thread is never left behind: the cancelled run ends when its plain function has returned."""
     started, release = threading.Event(), threading.Event()

@@ -13,7 +13,6 @@ import weakref
 from typing import Any
 
 import pytest
-from anyio import CapacityLimiter
 
 from aswarm import Agent, ConfigurationError, Tool, function_to_json, function_tool, tool
 from aswarm._tools.tool import is_async
@@ -30,25 +29,6 @@ def test_without_options_a_tool_is_the_function() -> None:
     for made in (bare, empty):
         assert (made.concurrent, made.limiter, made.timeout, made.thread) == (None, None, None, True)
         assert (made.abandon_on_cancel, made.strict, made.name) == (False, False, None)
-
-
-def test_a_tool_is_called_like_the_function() -> None:
-    """Tests and other code call it with nothing added, plain or async."""
-    assert tool(look)("Paris") == "Paris"
-    assert tool(look)(city="Paris") == "Paris"
-    assert asyncio.run(tool(find)("Paris")) == "Paris"
-
-
-def test_options_are_kept() -> None:
-    """Each option keeps its value."""
-    limiter = CapacityLimiter(1)
-    made = tool(
-        concurrent=False, limiter=limiter, timeout=2.5, thread=False, abandon_on_cancel=True, strict=True, name="other"
-    )(look)
-    assert (made.concurrent, made.limiter, made.timeout, made.thread) == (False, limiter, 2.5, False)
-    assert (made.abandon_on_cancel, made.strict, made.name) == (True, True, "other")
-    described = function_to_json(made)["function"]
-    assert (described["name"], described["strict"]) == ("other", True)
 
 
 def test_a_second_tool_adds_to_the_first() -> None:
@@ -109,26 +89,6 @@ def test_an_unknown_option_is_refused_with_the_known_options(option: str, remedy
     assert "approve, may_wait, name, description" in str(caught.value)
 
 
-def test_a_tool_takes_only_the_function_by_position() -> None:
-    """So an option may stand between the others later."""
-    with pytest.raises(TypeError):
-        Tool(look, True)  # type: ignore[call-arg]
-
-
-def test_a_tool_cannot_be_changed() -> None:
-    """One tool serves all runs."""
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        tool(look).timeout = 5  # type: ignore[misc]
-
-
-def test_tools_are_told_apart_by_identity() -> None:
-    """Two tools of one function are two tools, usable as keys."""
-    first, second = tool(look), tool(look)
-    assert first == first
-    assert first != second
-    assert len({first, second}) == 2
-
-
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5", [1]])
 def test_a_timeout_that_is_no_positive_number_is_refused(timeout: Any) -> None:
     """It is the developer's mistake, found where it is made."""
@@ -158,20 +118,6 @@ def test_tools_of_a_class_bind_like_methods(made: Any, result: str) -> None:
     assert made("Paris") == result
     assert made(city="Paris") == result
     assert function_to_json(made)["function"]["parameters"]["required"] == ["city"]
-
-
-def test_async_tools_of_a_class_bind_like_methods() -> None:
-    """So are coroutine methods and static methods."""
-    service = Service()
-    assert asyncio.run(service.slow("Paris")) == "slow Paris"
-    assert asyncio.run(service.fixed("Paris")) == "fixed Paris"
-    assert asyncio.run(Service.fixed("Paris")) == "fixed Paris"
-    assert (service.slow.timeout, service.slow.name) == (3, "renamed")
-
-
-def test_a_tool_looked_up_on_the_class_is_unbound() -> None:
-    """As with a method, `self` comes first."""
-    assert Service.plain(Service(), "Paris") == "plain Paris"
 
 
 def test_a_bound_tool_does_not_outlive_its_instance() -> None:

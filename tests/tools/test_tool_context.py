@@ -25,7 +25,6 @@ from aswarm._tools.tool import (
 )
 from aswarm._tools.toolbox import toolbox
 from tests.support.run.typed_desk import Database, Seen, Shop, ShopItems, balance, collect, spend
-from tests.support.tools import annotated_functions
 from tests.support.tools.sample_functions import Slotted, find, look
 
 if TYPE_CHECKING:
@@ -77,15 +76,6 @@ def test_only_a_mapping_reads(hint: Any, reads: bool) -> None:
     assert (reads_context(made), writes_context(made), runs_together(made)) == (reads, not reads, reads)
 
 
-def test_unannotated_context_may_be_written_to() -> None:
-    """Swarm's functions have no annotation; they may write."""
-
-    async def f(context_variables) -> str:  # type: ignore[no-untyped-def]
-        return ""
-
-    assert writes_context(as_tool(f))
-
-
 def test_without_the_parameter_the_context_is_not_wanted() -> None:
     """A local variable of that name is no parameter (Swarm's `co_varnames` thought so)."""
 
@@ -96,12 +86,6 @@ def test_without_the_parameter_the_context_is_not_wanted() -> None:
     made = as_tool(f)
     assert (takes_context(made), reads_context(made), writes_context(made)) == (False, False, False)
     assert made._schema.filled is None
-
-
-def test_string_annotations_of_the_context_are_understood() -> None:
-    """`from __future__ import annotations` makes no difference."""
-    assert reads_context(as_tool(annotated_functions.read_only))
-    assert writes_context(as_tool(annotated_functions.writing))
 
 
 def test_who_reads_gets_a_live_view_that_cannot_be_written() -> None:
@@ -210,13 +194,6 @@ def test_which_return_hints_admit_a_result(hint: Any, may: bool) -> None:
     if hint is not _UNSAID:
         f.__annotations__["return"] = hint
     assert may_return_result(as_tool(f)) is may
-
-
-def test_string_return_hints_are_understood() -> None:
-    """`-> Result` and `-> Agent` as strings."""
-    assert may_return_result(as_tool(annotated_functions.writing))
-    assert not may_return_result(as_tool(annotated_functions.hand_over))
-    assert not may_return_result(as_tool(annotated_functions.read_only))
 
 
 def test_the_hints_of_a_function_with_a_ready_schema_count() -> None:

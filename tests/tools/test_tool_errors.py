@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import logging
-import pickle
 import time
 from typing import Any
 
@@ -13,7 +11,6 @@ import pytest
 
 from aswarm import (
     Agent,
-    AswarmError,
     AsyncSwarm,
     Response,
     RunError,
@@ -25,10 +22,8 @@ from aswarm import (
     ToolTimeout,
     tool,
 )
-from aswarm.middleware import Started, ToolCall, ToolHandler, ToolOutcome
 from aswarm.testing import ScriptedModel, check_history
 from aswarm.testing import call as made_call
-from tests.support.middleware.middlewares import around_calls
 from tests.support.run.ways_to_run import FACES, consume
 
 pytestmark = pytest.mark.anyio
@@ -188,36 +183,6 @@ async def test_a_hook_may_end_the_run_for_a_kind() -> None:
             await consume(swarm, Agent(), face, left)
         assert isinstance(caught.value.__cause__, ToolNotFound)
         check_history(left[0].messages, allow_open=True)
-
-
-async def test_a_middleware_sees_the_kind() -> None:
-    """`ToolOutcome.error` is the same object, before the hook's text or after: the outcome has both."""
-    outcomes: list[ToolOutcome] = []
-
-    async def note(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        outcomes.append(await inner(call, context, started))
-        return outcomes[-1]
-
-    told, event = await watched(needs, "gone", middleware=[around_calls(note)], tool_error=lambda failure: "hidden")
-    (outcome,) = outcomes
-    assert outcome.content == told == "hidden"
-    assert isinstance(outcome.error, ToolNotFound)
-    assert outcome.error is event.error
-
-
-@pytest.mark.parametrize(
-    "error",
-    [ToolError("x"), ToolNotFound("x"), ToolArgumentsError("x"), ToolTimeout("x", still_running=True)],
-    ids=repr,
-)
-def test_they_are_plain_exceptions(error: ToolError) -> None:
-    """A `ToolError` is no `AswarmError`, so that `except AswarmError` around a run never means one; it can be copied."""
-    assert isinstance(error, ToolError)
-    assert not isinstance(error, AswarmError)
-    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
-        assert type(again) is type(error)
-        assert str(again) == "x"
-        assert vars(again) == vars(error)
 
 
 @pytest.mark.parametrize(

@@ -34,16 +34,6 @@ def names_of(*functions: Any) -> list[str]:
 # --- the tools of an agent --------------------------------------------------------------------------------------------
 
 
-def test_the_tools_of_an_agent_are_in_the_order_of_its_functions() -> None:
-    """By name, as listed."""
-    assert names_of(find, look, Service().slow) == ["find", "look", "renamed"]
-
-
-def test_an_agent_without_functions_has_no_tools() -> None:
-    """Nothing is offered."""
-    assert tools_of(Agent()) == {}
-
-
 def test_a_tool_is_the_one_that_was_listed() -> None:
     """A tool made by `@tool` is used as it is; a function becomes one that calls it."""
     made = tool(look)
@@ -90,12 +80,6 @@ def test_a_function_listed_twice_counts_once(functions: Callable[[], list[Any]])
     assert len(tools_of(Agent(functions=functions()))) == 1
 
 
-def test_an_agent_listed_twice_counts_once() -> None:
-    """One handoff to it is offered."""
-    other = Agent(name="Sales")
-    assert names_of(other, other) == ["transfer_to_sales"]
-
-
 def _another_look() -> Callable[..., Any]:
     def look(city: str) -> str:
         """Another one."""
@@ -133,20 +117,6 @@ def test_what_is_no_function_is_refused(thing: object) -> None:
     """The error shows the object."""
     with pytest.raises(ConfigurationError, match="cannot be used as a function of an agent"):
         tools_of(Agent(functions=[thing]))
-
-
-def test_functions_may_be_added_after_construction() -> None:
-    """The toolbox follows the functions of the agent, as Swarm's examples need."""
-    agent = Agent(functions=[look])
-    tools_of(agent)
-    agent.functions.append(find)
-    assert list(tools_of(agent)) == ["look", "find"]
-
-
-def test_the_toolbox_of_an_agent_is_made_once() -> None:
-    """All its runs share it."""
-    agent = Agent(functions=[look])
-    assert toolbox(agent) is toolbox(agent)
 
 
 def test_an_agent_takes_its_toolbox_along() -> None:
@@ -242,11 +212,6 @@ def test_any_agent_name_gives_a_name_that_the_api_takes(agent_name: str) -> None
     assert made() is agent
 
 
-def test_nameless_agents_are_numbered() -> None:
-    """Several agents of whose names nothing is left are offered, each under its number."""
-    assert names_of(Agent(name="日本"), look, Agent(name="中国")) == ["transfer_to_1", "look", "transfer_to_2"]
-
-
 def test_a_number_does_not_meet_an_agent_that_is_called_so() -> None:
     """Numbering finds a free number: an agent named "1" is no reason to refuse."""
     assert len(names_of(Agent(name="1"), Agent(name="日本"))) == 2
@@ -267,26 +232,6 @@ def test_a_handoff_runs_beside_its_neighbours_without_a_thread() -> None:
     assert runs_together(made)
     assert not made.thread
     assert not takes_context(made)
-
-
-def test_agents_may_hand_over_to_each_other() -> None:
-    """Each has the other among its functions; toolboxes end."""
-    a, b = Agent(name="A"), Agent(name="B")
-    a.functions.append(b)
-    b.functions.append(a)
-    assert list(tools_of(a)) == ["transfer_to_b"]
-    assert tools_of(a)["transfer_to_b"]() is b
-    assert tools_of(b)["transfer_to_a"]() is a
-
-
-def test_an_agent_is_not_kept_alive_by_having_been_offered() -> None:
-    """The schema of a handoff is remembered, its agent is not."""
-    target = Agent(name="Sales")
-    reference = weakref.ref(target)
-    tools_of(Agent(functions=[target]))
-    del target
-    gc.collect()
-    assert reference() is None
 
 
 # --- hints that pydantic cannot describe ------------------------------------------------------------------------------

@@ -38,14 +38,6 @@ def test_the_agents_are_handoffs_of_the_triage_agent() -> None:
     assert names_of(triage) == ["transfer_to_sales", "transfer_to_refunds"]
 
 
-def test_without_backlinks_the_agents_are_not_changed() -> None:
-    """That is the default."""
-    sales, refunds = two_agents()
-    create_triage_agent("Triage", "Hand over.", [sales, refunds])
-    assert sales.functions == [sell]
-    assert refunds.functions == [give_back]
-
-
 def test_with_backlinks_each_agent_can_hand_back() -> None:
     """The way back comes after the agent's own functions."""
     sales, refunds = two_agents()
@@ -66,21 +58,6 @@ def test_other_fields_are_those_of_the_triage_agent() -> None:
     assert triage.parallel_tool_calls is True
     assert sales.model == "gpt-6-luna"
     assert create_triage_agent("T", "Hand over.", [], parallel_tool_calls=False).parallel_tool_calls is False
-
-
-def test_a_field_that_no_agent_has_is_a_type_error() -> None:
-    """As for any function; a warning would name a line of aswarm."""
-    with pytest.raises(TypeError, match="size"):
-        create_triage_agent("T", "Hand over.", [], size="small")  # type: ignore[call-arg]
-
-
-def test_instructions_may_be_a_function() -> None:
-    """As for any agent."""
-
-    def instructions(context_variables: dict[str, Any]) -> str:
-        return f"Serve {context_variables['customer']}."
-
-    assert create_triage_agent("Triage", instructions, []).instructions is instructions
 
 
 def test_any_iterable_of_agents_will_do() -> None:
@@ -138,15 +115,6 @@ def test_triage_agents_of_other_names_keep_their_backlinks() -> None:
     assert sales.functions == [sell, day, night]
 
 
-def test_a_triage_agent_may_stand_under_another() -> None:
-    """It is an agent like any other; the tree can be walked both ways."""
-    sales, _ = two_agents()
-    floor = made([sales], name="Floor")
-    house = made([floor], name="House")
-    assert names_of(floor) == ["transfer_to_sales", "transfer_to_house"]
-    assert names_of(house) == ["transfer_to_floor"]
-
-
 # --- functions that are changed ---------------------------------------------------------------------------------------
 
 
@@ -159,29 +127,6 @@ def test_a_list_that_the_caller_holds_is_not_changed() -> None:
     assert shared == [sell]
     assert names_of(refunds) == ["sell"]
     assert names_of(sales) == ["sell", "transfer_to_triage"]
-
-
-def test_functions_changed_later_are_the_callers() -> None:
-    """Appending keeps the backlink, assigning drops it; calling again brings it back."""
-    sales, refunds = two_agents()
-    made([sales, refunds])
-    sales.functions.append(give_back)
-    assert names_of(sales) == ["sell", "transfer_to_triage", "give_back"]
-    sales.functions = [sell]
-    assert names_of(sales) == ["sell"]
-    made([sales, refunds])
-    assert names_of(sales) == ["sell", "transfer_to_triage"]
-
-
-def test_the_list_of_agents_is_read_once() -> None:
-    """What is appended to it later is no handoff; what is appended to the triage agent's functions is."""
-    sales, refunds = two_agents()
-    agents = [sales]
-    triage = made(agents)
-    agents.append(refunds)
-    assert names_of(triage) == ["transfer_to_sales"]
-    triage.functions.append(refunds)
-    assert names_of(triage) == ["transfer_to_sales", "transfer_to_refunds"]
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
-from aswarm import Agent, Result, tool
+from aswarm import tool
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -48,21 +48,6 @@ def book(
 def pay(amount: Decimal, card: str) -> Fraction:
     """`Decimal` and `Fraction` exist for the type checker only."""
     raise NotImplementedError
-
-
-async def read_only(context_variables: Mapping[str, Any], city: str) -> str:
-    """Reads the context."""
-    return city
-
-
-async def writing(context_variables: dict[str, Any], city: str) -> Result:
-    """Writes the context."""
-    return Result(value=city)
-
-
-def hand_over() -> Agent:
-    """Hands over."""
-    return Agent()
 
 
 class Desk:
