@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from aswarm import CompletionError, StreamInterrupted, Usage
+from aswarm import CompletionError
 from aswarm._wire.accumulator import Accumulator, whole_message
 from tests.support.wire.accumulated import Json, accumulate, deltas_of, message_of, whole
 from tests.support.wire.wire_cases import chunk, fragment
@@ -17,12 +17,6 @@ def test_usage_inside_the_choice_counts() -> None:
     """Moonshot reports usage on the choice."""
     choice = {"index": 0, "delta": {}, "finish_reason": "stop", "usage": {"total_tokens": 3}}
     assert accumulate([{"choices": [choice]}]).usage.total_tokens == 3
-
-
-@pytest.mark.parametrize("usage", ["x", [1], 7, None, {"total_tokens": "many"}, {"total_tokens": [1], "x": None}])
-def test_usage_that_is_none_is_unknown(usage: object) -> None:
-    """Usage that is no usage is unknown, and no error."""
-    assert accumulate([chunk({"content": "a"}, "stop", usage=usage)]).usage == Usage(requests=1)
 
 
 @pytest.mark.parametrize(
@@ -52,51 +46,6 @@ def test_a_code_that_is_no_http_status_is_not_retryable() -> None:
     with pytest.raises(CompletionError) as caught:
         Accumulator().feed({"error": {"message": "sensitive content", "code": "1301"}})
     assert not caught.value.retryable
-
-
-@pytest.mark.parametrize(
-    ("failing", "text"),
-    [
-        ({"choices": [{"index": 0, "error": {"message": "cut off"}, "finish_reason": "error"}]}, "cut off$"),
-        (chunk({"content": ""}, "error", error={"message": "cut off", "code": 502}), "cut off"),
-        (chunk({}, "error"), "^the provider ended the completion with finish_reason 'error'$"),
-    ],
-)
-def test_an_error_beside_or_instead_of_a_choice(failing: Json, text: str) -> None:
-    """OpenRouter's errors: in the choice, beside the choices, or only as finish reason; the text so far stays."""
-    accumulator = Accumulator()
-    accumulator.feed(chunk({"content": "Hel"}))
-    with pytest.raises(CompletionError, match=text):
-        accumulator.feed(failing)
-    assert accumulator.text == "Hel"
-
-
-def test_no_finish_reason_is_an_interruption() -> None:
-    """A started completion without a finish reason is StreamInterrupted, and its text is kept."""
-    accumulator = Accumulator()
-    accumulator.feed(chunk({"content": "Hel"}))
-    with pytest.raises(StreamInterrupted, match=r"^the stream ended without a finish_reason$"):
-        accumulator.finish()
-    assert accumulator.text == "Hel"
-
-
-def test_an_answer_of_another_kind_is_quoted() -> None:
-    """The first chunk that belongs to no completion is quoted."""
-    accumulator = Accumulator()
-    for odd in ("first", "second"):
-        accumulator.feed({"detail": odd})
-    with pytest.raises(StreamInterrupted, match=r"^the answer does not contain a completion: \{'detail': 'first'\}$"):
-        accumulator.finish()
-
-
-@pytest.mark.parametrize("chunks", [[], [{"choices": []}]])
-def test_nothing_at_all_is_an_interruption(chunks: list[Json]) -> None:
-    """An answer without a completion is StreamInterrupted with a text about it."""
-    accumulator = Accumulator()
-    for item in chunks:
-        accumulator.feed(item)
-    with pytest.raises(StreamInterrupted, match=r"^the answer was empty: no completion and no error \(.+\)$"):
-        accumulator.finish()
 
 
 def test_a_finish_reason_is_kept_from_being_erased() -> None:
@@ -167,31 +116,10 @@ def test_without_an_index_a_fragment_continues_the_call_of_its_id() -> None:
     assert calls_of(*({"tool_calls": [item]} for item in fragments)) == [("a", '{"x":1}'), ("b", '{"y":2}')]
 
 
-def test_repeated_ids_types_and_names_are_shown_once() -> None:
-    """A part that a server repeats in every fragment is shown only in the first, so that a concatenation is right."""
-    fragment = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{"}}
-    first, second = deltas_of({"tool_calls": [fragment]}, {"tool_calls": [fragment]})
-    assert first is not None
-    assert second is not None
-    assert first["tool_calls"] == [fragment]
-    nothing = {"index": 0, "id": None, "type": None}
-    assert second["tool_calls"] == [{**nothing, "function": {"name": None, "arguments": "{"}}]
-
-
 def test_a_fragment_without_arguments_shows_none() -> None:
     """Arguments are shown as None if the server sent none, and as empty text if it sent that."""
     shown = deltas_of(*({"tool_calls": [fragment("f", sent, index=0)]} for sent in (None, "")))
     assert [delta and delta["tool_calls"][0]["function"]["arguments"] for delta in shown] == [None, ""]
-
-
-def test_a_name_in_pieces_is_appended_and_an_equal_one_is_a_repeat() -> None:
-    """ "get_" + "weather" is one name; "get_weather" again is a repeat."""
-    fragments = [
-        fragment("get_", "", index=0, id="c"),
-        fragment("weather", "", index=0),
-        fragment("get_weather", "{}", index=0),
-    ]
-    assert calls_of(*({"tool_calls": [item]} for item in fragments)) == [("get_weather", "{}")]
 
 
 def test_an_id_that_comes_late_is_taken() -> None:
@@ -210,14 +138,6 @@ def test_ids_are_made_where_none_came() -> None:
     assert len(set(ids)) == 2
 
 
-def test_without_ids_and_index_a_named_fragment_after_whole_arguments_is_the_next_call() -> None:
-    """Whole calls one per chunk, with neither index nor id, are separate calls, also of the same function."""
-    fragments = [fragment("f", '{"x":1}'), fragment("f", '{"x":2}'), fragment("g", "{}")]
-    expected = [("f", '{"x":1}'), ("f", '{"x":2}'), ("g", "{}")]
-    assert calls_of(*({"tool_calls": [item]} for item in fragments)) == expected
-    assert calls_of({"tool_calls": fragments}) == expected
-
-
 @pytest.mark.parametrize("pieces", [["{}\n "], ['{"x"', ":1}"], ['{"x":1}', "", " \n"]])
 def test_without_ids_the_next_call_may_follow_arguments_in_pieces_or_with_blanks(pieces: list[str]) -> None:
     """Arguments are whole however they were cut, and with blanks after them."""
@@ -230,15 +150,6 @@ def test_without_ids_arguments_that_only_look_whole_go_on() -> None:
     """A fragment that repeats the name after the end of an inner object continues the call: that is no whole JSON."""
     fragments = [fragment("f", '{"x": {"y": 1}'), fragment("f", "}")]
     assert calls_of(*({"tool_calls": [item]} for item in fragments)) == [("f", '{"x": {"y": 1}}')]
-
-
-@pytest.mark.parametrize("arguments", ["", None, "{}"])
-def test_several_named_calls_in_one_delta_are_several_calls(arguments: str | None) -> None:
-    """Items of one list that each have a name are calls of their own, also with no index, no id and no arguments."""
-    assert calls_of({"tool_calls": [fragment("a", arguments), fragment("b", arguments)]}) == [
-        ("a", arguments or ""),
-        ("b", arguments or ""),
-    ]
 
 
 def test_a_fragment_of_an_unknown_index_with_neither_id_nor_name_continues_the_last_call() -> None:
@@ -267,14 +178,6 @@ def test_a_call_without_a_function_is_kept() -> None:
     """A call with nothing but an id is a call with an empty name, to be answered as unknown."""
     made = message_of({"tool_calls": [{"index": 0, "id": "c", "type": "function"}]})["tool_calls"]
     assert made == [{"id": "c", "type": "function", "function": {"name": "", "arguments": ""}}]
-
-
-def test_what_the_provider_put_inside_the_function_is_kept() -> None:
-    """LiteLLM puts the thought signature into `function.provider_specific_fields`; it must come back as well."""
-    fields = {"thought_signature": "s"}
-    function = {"name": "f", "arguments": "{}", "provider_specific_fields": fields}
-    message = message_of({"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": function}]})
-    assert message["tool_calls"][0]["function"] == function
 
 
 @pytest.mark.parametrize("fields", [{"id": "same"}, {}])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Budget, ReasoningDelta, StreamInterrupted, TextDelta, Usage
+from aswarm import Agent, AsyncSwarm, ReasoningDelta, StreamInterrupted, TextDelta
 from aswarm.testing import RawAnswer, ScriptedModel
 from tests.support.wire.wire_bodies import HELLO
 from tests.support.wire.wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, sse, text, watch, ways
@@ -27,15 +27,6 @@ async def test_shapes_of_a_plain_answer(case: str, way: str) -> None:
         assert "".join(item["content"] or "" for item in seen.shown) == "Hello"
     if way == "run(stream=True)":
         assert [item["role"] for item in seen.shown] == ["assistant", *[None] * (len(seen.shown) - 1)]
-
-
-@ways
-async def test_row_4_cumulative_usage(way: str) -> None:
-    """4: if a server sends cumulative usage, only the last usage that is not null counts; usages are not added up."""
-    usages = ({"prompt_tokens": 3, "completion_tokens": n, "total_tokens": 3 + n} for n in (1, 2, 3))
-    chunks = [{**item, "usage": usage} for item, usage in zip(text("a", "b", "c"), usages, strict=True)]
-    seen = await watch(way, [RawAnswer(sse(*chunks, *end(), {"choices": [], "usage": None}))])
-    assert seen.response.usage == Usage(3, 3, 6, requests=1)
 
 
 FULL = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9, "prompt_tokens_details": {"cached_tokens": 3}}
@@ -71,38 +62,6 @@ async def test_row_4_a_total_that_is_less_than_its_parts(names: tuple[str, str],
         seen = await watch(way, [RawAnswer(sse(*text("a"), *end(), {"choices": [], "usage": usage}))])
         counts = seen.response.usage
         assert (counts.prompt_tokens, counts.completion_tokens, counts.total_tokens) == (7, 2, expected)
-
-
-async def test_a_budget_of_tokens_stops_although_the_last_usage_is_zero() -> None:
-    """Otherwise a server that sends zeros at the end of its streams would never reach the budget."""
-    zeros = {"choices": [], "usage": dict.fromkeys(FULL, 0)}
-    chunks = [
-        *asks(fragment("missing", "{}", id="1", index=0)),
-        *end("tool_calls"),
-        {"choices": [], "usage": FULL},
-        zeros,
-    ]
-    model = ScriptedModel([RawAnswer(sse(*chunks))] * 5)
-    async with AsyncSwarm(client=model.client()).stream(Agent(), "Hi", budget=Budget(tokens=9)) as run:
-        async for _ in run:
-            pass
-    assert (len(model.requests), run.response.stop) == (1, "budget")
-
-
-@ways
-async def test_row_3_usage_with_details(way: str) -> None:
-    """3: the usage of the last chunk is recorded, with details and other numbers; unknown keys are ignored."""
-    usage = {
-        "prompt_tokens": 3,
-        "completion_tokens": 2,
-        "total_tokens": 5,
-        "prompt_tokens_details": {"cached_tokens": 1},
-        "cost": 0.5,
-    }
-    seen = await watch(way, [RawAnswer(sse(*text("a"), *end(), {"choices": [], "usage": usage, "x_groq": {}}))])
-    assert seen.response.usage == Usage(
-        3, 2, 5, requests=1, details={"prompt_tokens_details": {"cached_tokens": 1}, "cost": 0.5}
-    )
 
 
 @ways

@@ -11,10 +11,10 @@ import pytest
 from openai import AsyncOpenAI
 
 from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
-from aswarm.testing import Failure, RawAnswer, call
+from aswarm.testing import Failure, RawAnswer
 from tests.support.providers.loopback import Reply, serve
 from tests.support.wire.wire_bodies import ERRORS, NO_ANSWERS
-from tests.support.wire.wire_cases import HALF, LAST, PARIS, ROME, WAYS, Json, end, sse, text, watch, ways
+from tests.support.wire.wire_cases import HALF, WAYS, Json, end, sse, text, watch, ways
 
 pytestmark = pytest.mark.asyncio
 
@@ -138,16 +138,6 @@ async def test_a_connection_that_is_cut_within_its_done(way: str) -> None:
 
 
 @ways
-async def test_a_stream_that_breaks_in_the_second_turn(way: str) -> None:
-    """The response of the error has the turns before the break, with the new agent and the context."""
-    broken = RawAnswer(sse(*text("It is "), done=False))
-    seen = await watch(way, [call("get_weather", city="Paris"), broken])
-    assert isinstance(seen.error, StreamInterrupted)
-    assert seen.told == ["sunny in Paris"]
-    assert (seen.partial, len(seen.response.messages)) == ("It is ", 2)
-
-
-@ways
 @pytest.mark.parametrize("finish", ["stop", None])
 async def test_row_35_a_whole_completion_as_body(finish: str | None, way: str) -> None:
     """35: a whole JSON completion is accepted as the answer to a streamed request; it needs no finish reason."""
@@ -157,26 +147,6 @@ async def test_row_35_a_whole_completion_as_body(finish: str | None, way: str) -
     assert seen.error is None
     assert seen.response.messages == [{"role": "assistant", "content": "Hello", "sender": "A", "tool_calls": None}]
     assert seen.response.usage.total_tokens == 4
-
-
-@ways
-async def test_equal_ids_in_a_whole_completion(way: str) -> None:
-    """Two calls with the same id in one message are separate calls: each runs and is answered."""
-    calls = [
-        {"id": "x", "type": "function", "function": {"name": "get_weather", "arguments": where}}
-        for where in (PARIS, ROME)
-    ]
-    body = {
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": None, "tool_calls": calls},
-                "finish_reason": "tool_calls",
-            }
-        ]
-    }
-    seen = await watch(way, [RawAnswer([json.dumps(body).encode()]), LAST])
-    assert seen.told == ["sunny in Paris", "sunny in Rome"]
 
 
 @ways

@@ -199,19 +199,6 @@ async def test_the_error_of_a_run_says_how_long_to_wait() -> None:
     assert StreamInterrupted("x").retry_after is None
 
 
-async def test_an_empty_account_is_not_worth_another_attempt() -> None:
-    """OpenAI sends 429 for an account without money, which is not about the rate."""
-    assert (await _error(Failure(429, code="insufficient_quota"))).retryable is False
-    too_large = "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 45000."
-    assert (await _error(Failure(429, too_large, code="rate_limit_exceeded"))).retryable is False
-
-
-@pytest.mark.parametrize(("status", "said"), [(500, "false"), (400, "true")])
-async def test_the_advice_of_the_server_decides(status: int, said: str) -> None:
-    """As in the openai SDK, `x-should-retry` outweighs the status."""
-    assert (await _error(Failure(status, headers={"x-should-retry": said}))).retryable is (said == "true")
-
-
 FAILURES = (1, 2, 3, 4, 7, 8, 5000)
 
 

@@ -40,15 +40,6 @@ def test_null_fields_of_a_call_are_stripped_too() -> None:
     assert sent[0]["tool_calls"] == [made_call()]
 
 
-@pytest.mark.parametrize("content", [None, "", []])
-@pytest.mark.parametrize("empty", [None, ""])
-def test_calls_without_text_have_the_content_that_the_server_wants(content: Any, empty: str | None) -> None:
-    """Null by default, as OpenAI requires; "" for servers that refuse null (llama-cpp-python, LM Studio)."""
-    sent = to_wire([{**asking(made_call()), "content": content}, answer()], empty_content=empty)
-    assert "content" in sent[0]
-    assert sent[0]["content"] == empty
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -74,23 +65,11 @@ def test_arguments_that_are_no_json_object_are_sent_as_an_empty_one(arguments: s
     assert history[0]["tool_calls"][0]["function"]["arguments"] == arguments
 
 
-def test_arguments_that_are_there_are_replayed_as_they_were() -> None:
-    """Arguments go back as the model wrote them, with its white space."""
-    sent = to_wire([asking(made_call(arguments='{"x" : 1}\n')), answer()])
-    assert sent[0]["tool_calls"][0]["function"]["arguments"] == '{"x" : 1}\n'
-
-
 @pytest.mark.parametrize("said", [{"refusal": "No."}, {"audio": {"id": "a"}}, {"function_call": {"name": "f"}}])
 def test_an_assistant_message_with_other_substance_is_sent(said: Message) -> None:
     """A refusal, audio, or a deprecated function call is something."""
     message = {"role": "assistant", "content": None, **said}
     assert to_wire([message]) == [{"role": "assistant", **said}]
-
-
-def test_a_tool_message_whose_call_was_trimmed_away_is_not_sent() -> None:
-    """Whether it stands first, after a user message, or after an answer without calls (semantic-kernel#12708)."""
-    said = {"role": "assistant", "content": "Hi"}
-    assert to_wire([answer(), USER, answer(), said, answer()]) == [USER, said]
 
 
 def test_an_answer_is_found_only_directly_after_its_call() -> None:

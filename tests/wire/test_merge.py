@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aswarm import CompletionError
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.merge import join_pieces, merge_parts
-from tests.support.wire.accumulated import Json, accumulate, deltas_of, message_of, whole
+from tests.support.wire.accumulated import Json, accumulate, message_of, whole
 from tests.support.wire.drawn_messages import expected_message, interleaved, merged_by_index, messages, pieces_of
 from tests.support.wire.wire_cases import chunk, fragment
 
@@ -22,40 +22,6 @@ def test_an_empty_answer_with_a_finish_is_empty_text() -> None:
     """A finish with no content at all is an answer with empty text, because the finish reason marks it as whole."""
     completion = accumulate([chunk({}, "stop")])
     assert (completion.message["content"], completion.finish_reason) == ("", "stop")
-
-
-def test_a_delta_has_the_three_keys_always() -> None:
-    """A shown delta has role, content and tool_calls, None where absent; empty content is None."""
-    assert deltas_of({"content": ""}) == [{"role": "assistant", "content": None, "tool_calls": None}]
-
-
-def test_a_fragment_has_all_its_keys_always() -> None:
-    """A shown fragment has index, id, type, function.name and function.arguments, None where absent."""
-    delta = deltas_of({"tool_calls": [{"index": 3, "function": {"arguments": "{"}}]})[0]
-    nothing = {"id": None, "type": None}
-    assert delta is not None
-    assert delta["tool_calls"] == [{"index": 0, **nothing, "function": {"name": None, "arguments": "{"}}]
-
-
-@pytest.mark.parametrize("nothing", [{"choices": []}, {"choices": None}, {}, chunk(None), chunk({})])
-def test_a_chunk_without_a_delta_shows_nothing(nothing: Json) -> None:
-    """Chunks without choices, and choices without a delta, are skipped wherever they stand."""
-    accumulator = Accumulator()
-    assert accumulator.feed(nothing) is None
-    assert accumulator.feed({"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}]}) is not None
-    assert accumulator.feed(nothing) is None
-    assert accumulator.finish().message["content"] == "Hi"
-
-
-def test_reasoning_details_with_an_index_are_merged() -> None:
-    """OpenRouter's reasoning items: text joined by index, their type and id kept once, a signature kept."""
-    first = {"index": 0, "type": "reasoning.text", "id": "r", "text": "Let ", "signature": None}
-    second = {"index": 0, "type": "reasoning.text", "id": "r", "text": "me."}
-    third = {"index": 0, "signature": "sig"}
-    other = {"index": 1, "type": "reasoning.encrypted", "data": "AAA"}
-    message = message_of(*({"reasoning_details": [item]} for item in (first, second, other, third)))
-    merged = {"index": 0, "type": "reasoning.text", "id": "r", "text": "Let me.", "signature": "sig"}
-    assert message["reasoning_details"] == [merged, other]
 
 
 def test_the_pieces_of_a_thinking_block_are_one_block() -> None:
@@ -81,11 +47,6 @@ def test_dicts_are_merged_and_numbers_replaced() -> None:
     assert message_of(*pieces)["audio"] == {"id": "a", "data": "AABB", "n": 2}
 
 
-def test_null_and_empty_keys_leave_no_trace() -> None:
-    """`refusal: null` and `annotations: []`, which OpenAI sends with every message, are not kept."""
-    assert set(message_of({"content": "x", "refusal": None, "annotations": []})) == {"role", "content", "tool_calls"}
-
-
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -104,18 +65,6 @@ def test_a_key_that_changes_its_type_does_no_harm(first: object, second: object)
     message = message_of({"content": "ok", "key": first}, {"key": second}, {"key": copy.deepcopy(second)})
     assert message["content"] == "ok"
     assert "key" in message
-
-
-def test_content_in_parts() -> None:
-    """Content that comes as a list of parts stays a list; its text is the partial text as well."""
-    accumulator = Accumulator()
-    accumulator.feed(chunk({"content": [{"type": "text", "text": "a"}]}))
-    accumulator.feed(chunk({"content": [{"type": "image_url", "image_url": {"url": "u"}}]}, "stop"))
-    assert accumulator.text == "a"
-    assert accumulator.finish().message["content"] == [
-        {"type": "text", "text": "a"},
-        {"type": "image_url", "image_url": {"url": "u"}},
-    ]
 
 
 @pytest.mark.parametrize("pieces", [["Hello"], ["Hel", "lo"], ["H", "e", "l", "l", "o"]])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, function_to_json
-from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, is_forced, relaxed
+from aswarm._wire.request import RequestSettings, build_request, is_forced, relaxed
 
 
 def look_up(key: str) -> str:
@@ -19,7 +19,6 @@ def look_up(key: str) -> str:
 
 TOOL = function_to_json(look_up)
 USER = {"role": "user", "content": "Hi"}
-USAGE = {"include_usage": True}
 
 
 def body_of(
@@ -35,13 +34,6 @@ def body_of(
     """The body of a request."""
     how = RequestSettings(stream, model, include_usage)
     return build_request(agent or Agent(), instructions, [USER], tools, tool_choice, how).body
-
-
-def test_a_plain_request_is_model_messages_and_stream() -> None:
-    """Without tools a request has no tools, no tool_choice and no parallel_tool_calls: servers refuse them."""
-    system = {"role": "system", "content": "Be kind."}
-    assert body_of() == {"model": "gpt-6-luna", "messages": [system, USER], "stream": False}
-    assert body_of(tool_choice="required") == {"model": "gpt-6-luna", "messages": [system, USER], "stream": False}
 
 
 def test_no_instructions_make_no_system_message() -> None:
@@ -96,37 +88,11 @@ def test_the_runs_tool_choice_wins_over_the_settings() -> None:
     assert body_of(agent, (TOOL,))["tool_choice"] == "required"
 
 
-def test_streams_ask_for_usage() -> None:
-    """Streams ask for usage unless that is switched off; a whole completion has it anyway."""
-    assert body_of(stream=True)["stream_options"] == USAGE
-    assert "stream_options" not in body_of(stream=True, include_usage=False)
-    assert "stream_options" not in body_of(stream=False)
-
-
 def test_stream_options_of_the_settings() -> None:
     """The settings' stream_options hold for streams, and are left out otherwise: OpenAI refuses them there."""
     agent = Agent(model_settings={"stream_options": {"include_usage": False}})
     assert body_of(agent, stream=True)["stream_options"] == {"include_usage": False}
     assert "stream_options" not in body_of(agent, stream=False)
-
-
-def test_a_request_has_lists_of_its_own() -> None:
-    """Whoever changes a request's lists changes neither the history nor the agent."""
-    history = [USER]
-    agent = Agent(model_settings={"tools": []})
-    request = build_request(agent, None, history, (TOOL,), None, RequestSettings(stream=False))
-    request.body["messages"].append("x")
-    request.body["tools"].append("x")
-    assert (history, agent.model_settings) == ([USER], {"tools": []})
-
-
-def test_a_request_says_who_asks_and_how() -> None:
-    """A request has the agent, and `stream` is true for a streamed answer."""
-    agent = Agent(name="A")
-    request = build_request(agent, None, [USER], (), None, RequestSettings(stream=True))
-    assert isinstance(request, CompletionRequest)
-    assert request.agent is agent
-    assert request.stream is True
 
 
 @pytest.mark.parametrize(

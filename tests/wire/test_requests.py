@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError
-from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, Step, call, check_history
+from aswarm import Agent, AsyncSwarm
+from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, Step, call, check_history
 from tests.support.wire.wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, functions, sse, watch, ways
 
 pytestmark = pytest.mark.asyncio
@@ -48,18 +46,6 @@ async def test_row_43_reasoning_is_echoed(way: str) -> None:
         for message in again.model.requests[0].messages
         if message["role"] == "assistant"
     ] == ["Hm.", None]
-
-
-@ways
-async def test_row_44_signatures_are_echoed(way: str) -> None:
-    """44: Gemini's thought signature is sent back in the same call."""
-    signature = {"google": {"thought_signature": "c2ln"}}
-    chunks = [
-        *asks({**fragment("get_weather", PARIS, id="1", index=0), "extra_content": signature}),
-        *end("tool_calls"),
-    ]
-    seen = await watch(way, [RawAnswer(sse(*chunks)), LAST])
-    assert seen.model.requests[1].messages[-2]["tool_calls"][0]["extra_content"] == signature
 
 
 @ways
@@ -190,37 +176,6 @@ async def test_row_51_a_forced_choice_never_loops(choice: Any, where: str, way: 
     assert [request.body["tool_choice"] for request in model.requests] == [choice, "auto"]
 
 
-@ways
-async def test_row_51_a_refused_choice(way: str) -> None:
-    """51: if a server refuses tool_choice, the run raises an error with the server's text; if a server ignores it, the run
-    gets the answer."""
-    agent = Agent(functions=functions([]), tool_choice="required")
-    seen = await watch(way, [Failure(400, "tool_choice must be a string")], agent=agent)
-    assert "tool_choice must be a string" in str(seen.error)
-    assert len(seen.model.requests) == 1
-    seen = await watch(way, ["I would rather not."], agent=agent)
-    assert (seen.response.stop, len(seen.model.requests)) == ("answer", 1)
-
-
-def numbered(number: int) -> Callable[..., Any]:
-    """A function of its own name."""
-
-    async def made() -> str:
-        return str(number)
-
-    made.__name__ = f"function_{number}"
-    return made
-
-
-@ways
-async def test_row_53_more_than_128_tools(way: str) -> None:
-    """53: 130 tools are sent, and the error has the unchanged text of the provider's refusal."""
-    agent = Agent(functions=[numbered(number) for number in range(130)])
-    seen = await watch(way, [Failure(400, "Invalid 'tools': array too long")], agent=agent)
-    assert len(seen.model.requests[0].tool_names) == 130
-    assert "array too long" in str(seen.error)
-
-
 async def test_usage_is_asked_for_in_streams_only() -> None:
     """Streamed requests ask for usage, unless this is switched off; other requests do not ask."""
     for way, options, expected in (
@@ -230,13 +185,6 @@ async def test_usage_is_asked_for_in_streams_only() -> None:
     ):
         seen = await watch(way, ["Hello"], **options)
         assert seen.model.requests[0].body.get("stream_options") == expected
-
-
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-async def test_nan_and_infinity_are_not_sent(number: float) -> None:
-    """An agent refuses NaN and the infinities in its settings, because JSON does not have them."""
-    with pytest.raises(ConfigurationError, match=r"model_settings\['temperature'\] is -?(nan|inf), which is not JSON"):
-        Agent(model_settings={"temperature": number})
 
 
 async def test_a_text_may_contain_these_words() -> None:

@@ -375,21 +375,6 @@ def test_texts_and_refusals_in_messages_of_their_own(kinds: str, text: str) -> N
     assert items_to_replay(streamed.message, ()) == items
 
 
-def test_parts_of_reasoning_are_apart() -> None:
-    """An empty line separates the parts of a summary, and also two items."""
-    delta = "response.reasoning_summary_text.delta"
-    events = [
-        {"type": delta, "output_index": 0, "summary_index": 0, "delta": "One"},
-        {"type": delta, "output_index": 0, "summary_index": 0, "delta": "!"},
-        {"type": delta, "output_index": 0, "summary_index": 1, "delta": "Two"},
-        {"type": "response.reasoning_text.delta", "output_index": 1, "content_index": 0, "delta": "Three"},
-        {"type": "response.output_text.delta", "output_index": 2, "delta": "Hello"},
-        done(),
-    ]
-    completion, _ = read(encoded(events))
-    assert completion.message["reasoning_content"] == "One!\n\nTwo\n\nThree"
-
-
 @given(
     items=st.lists(st.tuples(*[st.lists(st.sampled_from(["", "One", "Two"]), max_size=2)] * 2), min_size=1, max_size=3),
     streamed=st.sampled_from([set[str](), {"summary"}, {"summary", "content"}]),
@@ -435,27 +420,6 @@ def test_an_incomplete_response(details: Json | None, finish: str, is_whole: boo
     end = done(MESSAGE, status="incomplete", incomplete_details=details)
     completion, _ = read(json.dumps(end["response"]).encode() if is_whole else encoded([end]))
     assert (completion.message["content"], completion.finish_reason) == ("Hello", finish)
-
-
-def test_usage_has_cached_and_reasoning_tokens() -> None:
-    """They have the names of Chat Completions."""
-    usage = {
-        "input_tokens": 7,
-        "input_tokens_details": {"cached_tokens": 3},
-        "output_tokens": 5,
-        "output_tokens_details": {"reasoning_tokens": 2},
-        "total_tokens": 12,
-    }
-    completion, _ = read(encoded([done(MESSAGE, usage=usage)]))
-    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens, completion.usage.total_tokens) == (
-        7,
-        5,
-        12,
-    )
-    assert completion.usage.details == {
-        "prompt_tokens_details": {"cached_tokens": 3},
-        "completion_tokens_details": {"reasoning_tokens": 2},
-    }
 
 
 @pytest.mark.parametrize(
