@@ -177,25 +177,6 @@ async def test_a_call_that_a_guard_has_ended_may_be_repeated_and_wait() -> None:
     assert [each.name for each in response.waiting] == ["pay"]
 
 
-async def test_a_hold_after_a_guard_has_ended_the_run_is_a_mistake() -> None:
-    """The call has the answer of the guard, so it cannot wait as well."""
-
-    async def holding(handlers: Handlers, made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        try:
-            return await handlers.call_tool(made, context, started)
-        except Blocked as error:
-            raise Hold("May it?") from error
-
-    swarm = AsyncSwarm(
-        ScriptedModel(answer).client(), middleware=[middleware(holding), guard_tool(lambda _: Halt("never"))]
-    )
-    with pytest.raises(ConfigurationError, match="raised Hold after") as caught:
-        await swarm.run(Agent(functions=[look]), "Go")
-    assert caught.value.response is not None
-    assert caught.value.response.waiting == []
-    assert "never" in caught.value.response.messages[-1]["content"]
-
-
 async def test_a_repeated_call_that_is_cancelled_has_an_unknown_outcome() -> None:
     """The outcome of its first execution is not the outcome of the second."""
     times: list[int] = []

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AswarmError, AsyncSwarm, CompletionError, ConfigurationError, Response, RunError, Swarm
+from aswarm import Agent, AswarmError, AsyncSwarm, CompletionError, ConfigurationError, Response, RunError
 from aswarm.middleware import Handlers, Middleware
 from aswarm.testing import Failure, call
 from tests.support.leaving.run_scenes import until
@@ -146,17 +146,6 @@ async def test_a_callback_that_fails_changes_nothing(caplog: pytest.LogCaptureFi
     assert record.exc_info
 
 
-async def test_a_run_inside_a_tool_has_an_end_of_its_own() -> None:
-    """The inner run ends first."""
-    swarm, ends = ending([call("ask"), "Inner.", "Outer."])
-
-    async def ask() -> str:
-        return (await swarm.run(Agent(), "Hi")).text
-
-    await swarm.run(Agent(functions=[ask]), "Hi")
-    assert [response.text for response, _ in ends] == ["Inner.", "Outer."]
-
-
 async def test_the_end_comes_after_the_last_handler() -> None:
     """A completion that is left is closed before the end of the run."""
     seen: list[str] = []
@@ -174,15 +163,3 @@ async def test_the_end_comes_after_the_last_handler() -> None:
         await anext(run)
         await anext(run)
     assert seen == ["completion", "run"]
-
-
-def test_the_end_of_a_run_of_swarm_is_reported() -> None:
-    """`Swarm` has the same middleware, and its dropped stream ends too."""
-    ends: Ends = []
-    keeping = calling(lambda response, error: ends.append((response, error)))
-    swarm = Swarm(script_of(["Hello."] * 2).client(), middleware=[keeping])
-    swarm.run(Agent(), "Hi")
-    for _ in swarm.run(Agent(), "Hi", stream=True):
-        break
-    gc.collect()
-    assert ends[0][0].text == "Hello."

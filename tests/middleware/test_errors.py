@@ -17,7 +17,6 @@ from aswarm import (
     ConfigurationError,
     Response,
     RunError,
-    StreamInterrupted,
     ToolError,
 )
 from aswarm.middleware import (
@@ -34,7 +33,7 @@ from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.leaving.run_scenes import nothing_left_behind
 from tests.support.middleware.middlewares import Chunks, around_calls, around_completions
 from tests.support.providers.sources import KINDS, ForeignSource, client_of, script_of
-from tests.support.run.ways_to_run import FACES, answers, cancel_when, consume
+from tests.support.run.ways_to_run import FACES, answers, consume
 
 pytestmark = pytest.mark.anyio
 
@@ -56,27 +55,6 @@ async def raised(
     assert left[0].stop == "error"
     check_history(left[0].messages, allow_open=True)
     return caught.value, left[0]
-
-
-@pytest.mark.parametrize("face", FACES)
-async def test_an_error_of_the_middleware_itself(face: str) -> None:
-    """The cause of the RunError is the error; no request is sent, and an inner middleware was called."""
-    called: list[str] = []
-
-    def inner(handlers: Handlers) -> Handlers:
-        called.append("inner")
-        return handlers
-
-    def broken(handlers: Handlers) -> Handlers:
-        raise KeyError("no such tenant")
-
-    script = script_of([])
-    error, response = await raised(AsyncSwarm(script.client(), middleware=[broken, inner]), Agent(), face)
-    assert str(error) == "KeyError: 'no such tenant'"
-    assert isinstance(error.__cause__, KeyError)
-    assert response.messages == []
-    assert called == ["inner"]
-    assert script.bodies == []
 
 
 def forgets(handlers: Handlers) -> Any:
@@ -212,19 +190,6 @@ async def test_the_error_of_a_run_inside_a_middleware_keeps_its_own_response() -
     assert response.agent.name == "outer"
 
 
-@pytest.mark.parametrize("face", FACES)
-async def test_an_answer_that_a_middleware_ends_early_is_interrupted(face: str) -> None:
-    """A completion handler that yields nothing has not answered."""
-
-    async def nothing(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
-        return
-        yield
-
-    swarm = AsyncSwarm(script_of([]).client(), middleware=[around_completions(nothing)])
-    error, _ = await raised(swarm, Agent(), face, StreamInterrupted)
-    assert "the answer was empty" in str(error)
-
-
 @pytest.mark.parametrize("chunk", [None, "text", 7, []], ids=str)
 async def test_a_wrong_chunk_is_named(chunk: Any) -> None:
     """A middleware must yield mappings; the error shows any other value."""
@@ -318,19 +283,3 @@ async def test_an_error_before_the_function_leaves_the_call_open(face: str, fail
     again = AsyncSwarm(script_of(["Done."]).client())
     history = [{"role": "user", "content": "Hi"}, *response.messages]
     assert answers(await again.run(Agent(functions=[look]), history, resume=True)) == {"look": "sunny"}
-
-
-@pytest.mark.parametrize("face", FACES)
-async def test_a_run_that_is_cancelled_in_a_middleware_is_cancelled(face: str) -> None:
-    """A middleware that waits around a call is cancelled with the run, and the call stays open."""
-    waits = anyio.Event()
-
-    async def wait(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        waits.set()
-        await anyio.sleep(60)
-        return await inner(call, context, started)
-
-    swarm = AsyncSwarm(script_of([call("look")]).client(), middleware=[around_calls(wait)])
-    response = await cancel_when(waits.is_set, swarm, Agent(functions=[look]), face)
-    assert answers(response) == {}
-    assert len(response.messages) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from itertools import permutations
@@ -11,14 +10,12 @@ from typing import Any
 import anyio
 import anyio.abc
 import pytest
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, CompletionError, RateLimits, Response, RunError, TextDelta
 from aswarm.middleware import CompletionRequest, Middleware, hedge, retry
 from tests.support.middleware.middlewares import chunk
-from tests.support.providers.transports import Transport, client_at, on_each_transport
 from tests.support.runtime.virtual_time import run_virtual
 
 BOTH = pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -174,83 +171,3 @@ def test_no_second_request_is_sent_in_the_step_of_the_first_content(
     if ends == "content 0":
         assert seen.response is not None
         assert (seen.text, seen.response.usage.requests) == ("00000", len(source.steps))
-
-
-PIECE = b'data: {"choices": [{"index": 0, "delta": {"content": "x"}}]}\n\n'
-LAST = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
-
-
-class CountingServer:
-    """A server in another thread. It sends the first piece of all its answers at once, when `go` is set.
-
-    `sent`: set when all first pieces are in the buffers of the client.
-    """
-
-    def __init__(self) -> None:
-        self.requests = self.left = 0
-        self.go, self.finish = anyio.Event(), anyio.Event()
-        self.sent, self.one_left = threading.Event(), threading.Event()
-        self._ready = 0
-
-    async def handle(self, stream: anyio.abc.SocketStream) -> None:
-        async with stream:
-            data = b""
-            while not data.endswith(b"}"):
-                data += await stream.receive()
-            self.requests += 1
-            await stream.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
-            await self.go.wait()
-            await stream.send(PIECE)
-            self._ready += 1
-            if self._ready == self.requests:
-                self.sent.set()
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._watch, stream, group)
-                await self.finish.wait()
-                await stream.send(LAST)
-                group.cancel_scope.cancel()
-
-    async def _watch(self, stream: anyio.abc.SocketStream, group: anyio.abc.TaskGroup) -> None:
-        try:
-            await stream.receive()
-        except (anyio.EndOfStream, anyio.BrokenResourceError):
-            self.left += 1
-            self.one_left.set()
-            group.cancel_scope.cancel()
-
-
-@pytest.mark.anyio
-@on_each_transport
-async def test_over_http_the_loser_is_closed_while_the_winner_is_read(transport: Transport) -> None:
-    """After a stall, both answers have content, and one connection is closed before the second text."""
-    with start_blocking_portal() as portal:
-        server = portal.call(CountingServer)
-        listener: Any = portal.call(_listener)
-        port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        serving = portal.start_task_soon(listener.serve, server.handle)
-        async with client_at(f"http://127.0.0.1:{port}/v1", transport) as client:
-            swarm = AsyncSwarm(client, middleware=[hedge(after_seconds=0.01)])
-            async with anyio.create_task_group() as group, swarm.stream(Agent(), "Hi") as run:
-                group.start_soon(_stall, server, portal)
-                text = ""
-                async for event in run:
-                    if isinstance(event, TextDelta):
-                        text += event.text
-                        # The server ends its answers only after a connection was closed.
-                        assert await anyio.to_thread.run_sync(server.one_left.wait, 60)
-                        portal.call(server.finish.set)
-        serving.cancel()
-        portal.call(listener.aclose)
-    assert (text, server.requests, server.left) == ("x", 2, 1)
-
-
-async def _listener() -> Any:
-    return await anyio.create_tcp_listener(local_host="127.0.0.1")
-
-
-async def _stall(server: CountingServer, portal: BlockingPortal) -> None:
-    """When both requests are sent, block the event loop until both have content."""
-    while server.requests < 2:
-        await anyio.sleep(0.005)
-    portal.start_task_soon(server.go.set)
-    server.sent.wait(60)

@@ -151,23 +151,6 @@ async def test_retry_is_outside_of_the_middleware_after_it() -> None:
         assert notes.count("mine asks") == asked
 
 
-@in_virtual_time
-async def test_limits_are_kept_for_every_attempt() -> None:
-    """A middleware that asks twice takes two places in the limits."""
-
-    async def twice(inner: CompletionHandler, request: CompletionRequest) -> Chunks:
-        for _ in range(2):
-            chunks = [chunk async for chunk in passed_on(inner, request)]
-        for chunk in chunks:
-            yield chunk
-
-    model, limits = ScriptedModel(["a", "b"]), RateLimits(requests_per_minute=1)
-    swarm = AsyncSwarm(model.client(), rate_limits=limits, middleware=[around_completions(twice)])
-    with anyio.move_on_after(59):
-        await swarm.run(Agent(), "Hi")
-    assert len(model.requests) == 1
-
-
 async def test_it_is_called_once_for_each_run_in_its_event_loop() -> None:
     """A run with several turns and tools calls the middleware once, in the thread and the event loop of the run."""
     places: list[tuple[int, str]] = []
@@ -183,16 +166,6 @@ async def test_it_is_called_once_for_each_run_in_its_event_loop() -> None:
     for face in FACES:
         await consume(swarm, Agent(functions=[look]), face, [])
     assert places == [here()] * 3
-
-
-async def test_it_is_not_called_before_the_run_starts() -> None:
-    """A stream that nobody reads calls no middleware."""
-    called: list[Handlers] = []
-    swarm = AsyncSwarm(ScriptedModel([]).client(), middleware=[lambda handlers: called.append(handlers) or handlers])
-    await swarm.run(Agent(), "Hi", stream=True).aclose()
-    async with swarm.stream(Agent(), "Hi"):
-        pass
-    assert called == []
 
 
 def numbering(handlers: Handlers) -> Handlers:
@@ -247,29 +220,3 @@ async def test_the_state_of_many_runs_does_not_mix(size: int) -> None:
         for number in range(size):
             group.start_soon(one, number)
     assert sorted(seen.items) == sorted((str(number), turn) for number in range(size) for turn in (1, 2))
-
-
-async def test_the_items_of_a_batch_have_a_middleware_each() -> None:
-    """Each item of a batch has its own closure and its own id."""
-    seen = Shared()
-    swarm = AsyncSwarm(Talk(), middleware=[numbering])
-    items = [f"question {number}" for number in range(50)]
-    async with swarm.batch(
-        Agent(functions=[look]), items, concurrency=20, context_variables={"seen": seen}
-    ) as outcomes:
-        ids = [outcome.response.run_id async for outcome in outcomes if outcome.response]
-    assert len(set(ids)) == 50
-    assert sorted(seen.items) == sorted((each, turn) for each in ids for turn in (1, 2))
-
-
-async def test_a_swarm_keeps_its_own_list() -> None:
-    """A later change of the caller's list changes nothing, and an iterator is read once."""
-    notes: list[str] = []
-    listed = [noting("a", notes)]
-    first = AsyncSwarm(ScriptedModel(["Hi"]).client(), middleware=listed)
-    second = AsyncSwarm(ScriptedModel(["Hi", "Hi"]).client(), middleware=iter([noting("b", notes)]))
-    listed.clear()
-    await first.run(Agent(), "Hi")
-    await second.run(Agent(), "Hi")
-    await second.run(Agent(), "Hi")
-    assert [note for note in notes if note.endswith("asks")] == ["a asks", "b asks", "b asks"]

@@ -9,8 +9,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import anyio
-import anyio.to_thread
 import pytest
 from openai import OpenAI
 
@@ -24,7 +22,6 @@ from aswarm import (
     Response,
     ResponsesSource,
     StreamInterrupted,
-    Swarm,
 )
 from aswarm.middleware import (
     CompletionRequest,
@@ -232,14 +229,6 @@ async def test_a_source_of_another_kind_in_a_fallback() -> None:
         await texts(swarm, "stream")
 
 
-async def test_each_completion_starts_at_the_first_model() -> None:
-    """After a failure in one turn, the next turn asks the first model again."""
-    model = ScriptedModel([Failure(503), call("lookup", x="a"), "Done"])
-    swarm = AsyncSwarm(model.client(), middleware=[fallback("small")])
-    await swarm.run(Agent(model="large", functions=[lookup]), "Hi")
-    assert [request.body["model"] for request in model.requests] == ["large", "small", "large"]
-
-
 @pytest.mark.parametrize(
     ("steps", "asked"),
     [([Failure(401)], 1), ([Failure(400)], 1), ([Failure(503), Failure(503)], 2)],
@@ -301,14 +290,6 @@ def test_a_fallback_to_a_blocking_client(api: str) -> None:
         fallback((ResponsesSource(client) if api == "responses" else client, "llama"))
 
 
-def test_a_fallback_in_a_swarm() -> None:
-    """A `Swarm` can use an `AsyncOpenAI` as the alternative."""
-    first, second = ScriptedModel([Failure(503)]), ScriptedModel(["Hello"])
-    with Swarm(first.client(), middleware=[fallback((second.client(), "llama"))]) as swarm:
-        assert swarm.run(Agent(), "Hi").text == "Hello"
-    assert second.requests[0].body["model"] == "llama"
-
-
 @WAYS
 @pytest.mark.parametrize("kind", ["memory", "file", "mapping"])
 async def test_an_equal_request_is_asked_once(way: str, kind: str, tmp_path: Path) -> None:
@@ -320,15 +301,6 @@ async def test_an_equal_request_is_asked_once(way: str, kind: str, tmp_path: Pat
     assert (await swarm.run(Agent(), "Hi")).usage.total_tokens == 0
     assert await texts(swarm, way, message="What?") == "Other"
     assert len(model.requests) == 2
-
-
-async def test_a_file_serves_the_next_process(tmp_path: Path) -> None:
-    """Calls, ids and arguments come back from a cache file unchanged."""
-    steps: list[Any] = [ScriptedAnswer("Let me see", calls=[call("lookup", x="a")]), "Done"]
-    agent, model = Agent(functions=[lookup]), ScriptedModel(steps)
-    first = await AsyncSwarm(model.client(), middleware=[cache(tmp_path / "c.sqlite")]).run(agent, "Hi")
-    second = await AsyncSwarm(ScriptedModel([]).client(), middleware=[cache(tmp_path / "c.sqlite")]).run(agent, "Hi")
-    assert second.messages == first.messages
 
 
 async def test_a_failure_is_not_kept() -> None:
@@ -497,15 +469,6 @@ async def test_a_recording_begins_with_its_first_request(tmp_path: Path) -> None
     assert lines == ["1", "2"]
 
 
-async def test_runs_that_record_at_the_same_time(tmp_path: Path) -> None:
-    """Concurrent runs write whole lines of any length."""
-    path, long = tmp_path / "r.jsonl", "x" * 50_000
-    swarm = AsyncSwarm(ScriptedModel(lambda _: long).client(), middleware=[record(path)])
-    async with swarm.batch(Agent(), [f"{number}" for number in range(20)]) as outcomes:
-        assert len([outcome async for outcome in outcomes]) == 20
-    assert len([json.loads(line) for line in path.read_text().splitlines()]) == 20
-
-
 async def test_recordings_that_cannot_be_used(tmp_path: Path) -> None:
     """A recording that cannot be used is an error before a request is sent."""
     model = ScriptedModel([])
@@ -536,43 +499,6 @@ def test_a_line_that_is_not_an_entry(line: str, fault: str, tmp_path: Path) -> N
     path.write_text('{"request": {}, "completion": {}}\n \n' + line)
     with pytest.raises(ConfigurationError, match=rf"r\.jsonl cannot be read: {fault}"):
         replay(path)
-
-
-async def test_a_recording_that_cannot_be_continued(tmp_path: Path) -> None:
-    """If the folder is removed while the model is asked, the error names the file."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-
-    def answer(_: object) -> str:
-        (folder / "r.jsonl").unlink()
-        folder.rmdir()
-        return "Hello"
-
-    swarm = AsyncSwarm(ScriptedModel(answer).client(), middleware=[record(folder / "r.jsonl")])
-    with pytest.raises(ConfigurationError, match=r"r\.jsonl cannot be written: No such file"):
-        await swarm.run(Agent(), "Hi")
-
-
-async def test_a_missing_request_is_compared_beside_the_event_loop(tmp_path: Path) -> None:
-    """A long comparison runs in a worker thread, which a run waits for here."""
-    await recorded(tmp_path / "r.jsonl", "Hello")
-    swarm = AsyncSwarm(ScriptedModel([]).client(), middleware=[replay(tmp_path / "r.jsonl")])
-    limiter = anyio.to_thread.current_default_thread_limiter()
-    taken = [object() for _ in range(int(limiter.available_tokens))]
-    for owner in taken:
-        limiter.acquire_on_behalf_of_nowait(owner)
-
-    async def ask() -> None:
-        with pytest.raises(ConfigurationError, match="the most similar request is in line 1"):
-            await swarm.run(Agent(), "Ho")
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(ask)
-        await anyio.wait_all_tasks_blocked()
-        waiting = limiter.statistics().tasks_waiting
-        for owner in taken:
-            limiter.release_on_behalf_of(owner)
-    assert waiting == 1
 
 
 @WAYS

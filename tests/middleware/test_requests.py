@@ -5,17 +5,15 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-import anyio
 import openai
 import pytest
 from pydantic import BaseModel
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, function_to_json
-from aswarm.middleware import CompletionHandler, CompletionRequest, Handlers
+from aswarm.middleware import CompletionHandler, CompletionRequest
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.leaving.run_scenes import client_of as client_at
 from tests.support.middleware.middlewares import Chunks, around_completions, asking_first, passed_on
@@ -122,45 +120,6 @@ async def test_changes_of_a_middleware_are_in_one_request(kind: str, stream: boo
     assert script.bodies == [harmed(body) for body in reference] * 2
     assert (messages, AGENT) == (MESSAGES, agent_of())
     assert await bodies_of(lambda script: client_of(kind, script), messages, stream=stream) == reference
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_the_history_has_no_additions_of_a_middleware(kind: str) -> None:
-    """The response has the messages of the run, without the additions of a middleware."""
-    responses = []
-    for middleware in ([], [harming]):
-        swarm = AsyncSwarm(client_of(kind, script_of(STEPS)), middleware=middleware)
-        responses.append(await swarm.run(agent_of(), copy.deepcopy(MESSAGES)))
-    assert responses[0] == responses[1]
-
-
-async def test_concurrent_runs_do_not_share_a_request() -> None:
-    """Concurrent runs of one agent change only their own requests."""
-    script = script_of(lambda request: "Done.")
-
-    def marking(handlers: Handlers) -> Handlers:
-        async def complete(request: CompletionRequest) -> Chunks:
-            request.body["tools"][0]["function"]["parameters"]["properties"][handlers.run.run_id] = {}
-            request.body["metadata"]["tags"].append(handlers.run.run_id)
-            await anyio.lowlevel.checkpoint()
-            async with aclosing(handlers.complete(request)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-
-        return replace(handlers, complete=complete)
-
-    swarm, agent = AsyncSwarm(ForeignSource(script), middleware=[marking]), agent_of()
-
-    async def one(number: int) -> None:
-        await swarm.run(agent, "Hi", run_id=str(number))
-
-    async with anyio.create_task_group() as group:
-        for number in range(50):
-            group.start_soon(one, number)
-    tags = [body["metadata"]["tags"] for body in script.bodies]
-    assert sorted(tags) == sorted(["a", str(number)] for number in range(50))
-    for body, (_, mine) in zip(script.bodies, tags, strict=True):
-        assert list(body["tools"][0]["function"]["parameters"]["properties"]) == ["city", mine]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -21,12 +20,9 @@ from aswarm import (
     Response,
     RunError,
     StreamInterrupted,
-    Swarm,
 )
 from aswarm.middleware import Middleware, fallback, retry
-from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, call
-from tests.support.blocking.blocking import consume as consume_blocking
-from tests.support.middleware.middlewares import asking_first
+from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel
 from tests.support.rate_limits.timed_models import TimedModel, busy, client_of
 from tests.support.run.ways_to_run import FACES, consume
 from tests.support.runtime.virtual_time import virtual_backend
@@ -81,15 +77,6 @@ async def test_after_the_last_attempt_the_run_ends_with_the_error(attempts: int,
     assert error.response is not None
 
 
-async def test_waits_double_up_to_a_minute() -> None:
-    """Chance makes each wait shorter by up to a half."""
-    model = TimedModel([*[busy(status=500)] * 8, "Hello"])
-    await swarm_of(model, retry(9)).run(Agent(), "Hi")
-    waits = [later - at for at, later in pairwise(model.times)]
-    for wait, longest in zip(waits, (1, 2, 4, 8, 16, 32, 60, 60), strict=True):
-        assert longest / 2 <= wait <= longest
-
-
 @every_way
 async def test_a_retry_after_is_the_wait(face: str) -> None:
     """A rejection (429) is retried like other failures if there are no limits."""
@@ -113,21 +100,6 @@ async def test_a_permanent_failure_is_not_retried(failure: Failure, face: str) -
     model = TimedModel([failure])
     assert not (await error_of(swarm_of(model), face)).retryable
     assert model.times == [0]
-
-
-@every_way
-async def test_a_call_that_ran_does_not_run_again(face: str) -> None:
-    """Only the completion after a call is retried."""
-    ran: list[str] = []
-
-    def look() -> str:
-        ran.append("look")
-        return "seen"
-
-    model = TimedModel([call("look"), busy(status=500), "Done"])
-    response = await response_of(swarm_of(model), face, Agent(functions=[look]))
-    assert (response.text, ran) == ("Done", ["look"])
-    assert response.usage.requests == 2
 
 
 @every_way
@@ -252,19 +224,6 @@ async def test_a_run_that_waits_for_its_next_attempt_can_be_cancelled(face: str)
     assert [response.stop for response in left] == ["cancelled"]
 
 
-@pytest.mark.parametrize("events", range(1, 3))
-async def test_a_stream_can_be_left_after_a_retry(events: int) -> None:
-    """No response stays open, at whichever event the reader leaves the second attempt."""
-    model = TimedModel([busy(status=500), "Hello"])
-    async with swarm_of(model).stream(Agent(), "Hi") as run:
-        async for _ in run:
-            events -= len(model.requests) == 2
-            if not events:
-                break
-    assert model.open_streams == 0
-    assert run.response.stop == "cancelled"
-
-
 async def test_a_retry_is_logged_with_the_id_of_its_run(caplog: pytest.LogCaptureFixture) -> None:
     """The log has the wait and the reason at INFO."""
     caplog.set_level(logging.INFO, "aswarm")
@@ -296,26 +255,6 @@ async def test_retries_around_the_attempts_of_a_batch_do_not_multiply() -> None:
     async with swarm_of(model).batch(Agent(), ["x"]) as outcomes:
         [outcome] = [outcome async for outcome in outcomes]
     assert (outcome.attempts, len(model.times)) == (3, 3)
-
-
-async def test_middleware_that_changes_the_request_gets_a_new_one_at_each_attempt() -> None:
-    """A change is not made twice."""
-    brief = asking_first(lambda body: body["messages"].append({"role": "user", "content": "Be brief."}))
-    model = TimedModel([busy(status=500), "Hello"])
-    await swarm_of(model, retry(), brief).run(Agent(instructions="Answer."), "Hi")
-    for request in model.requests:
-        assert [message["content"] for message in request.messages] == ["Answer.", "Hi", "Be brief."]
-    assert len(model.requests) == 2
-
-
-@pytest.mark.slow
-@every_way
-def test_retries_without_await(face: str) -> None:
-    """`Swarm` takes the same middleware."""
-    model = ScriptedModel([Failure(500), "Hello"])
-    with Swarm(model.client(max_retries=5), middleware=[retry()]) as swarm:
-        assert consume_blocking(swarm, Agent(), face).text == "Hello"
-    assert len(model.requests) == 2
 
 
 @pytest.mark.parametrize("attempts", [0, -1, 1.5, True, "3", None])

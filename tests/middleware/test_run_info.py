@@ -149,19 +149,6 @@ async def test_each_run_inside_knows_its_own_call() -> None:
         assert in_leaf.arguments == f'{{"number": {number}}}'
 
 
-async def test_the_items_of_a_batch_inside_a_tool_know_the_call() -> None:
-    """A batch that a function starts is inside of its call too."""
-    infos = Infos()
-    inner = AsyncSwarm(script_of(lambda request: "inner").client(), middleware=[infos])
-
-    async def ask() -> str:
-        async with inner.batch(Agent(), ["a", "b"]) as outcomes:
-            return str(len([outcome async for outcome in outcomes if outcome.response]))
-
-    await AsyncSwarm(script_of([call("ask", call_id="the call"), "Done."]).client()).run(Agent(functions=[ask]), "Hi")
-    assert [run.tool_call.id for run in infos.runs if run.tool_call] == ["the call"] * 2
-
-
 async def test_a_run_after_a_tool_is_in_no_call() -> None:
     """A run in the consumer of a stream, or after a run, is in no call."""
     infos = Infos()
@@ -206,13 +193,6 @@ async def test_a_wrong_id_is_refused_at_once(wrong: Any) -> None:
     for start in (swarm.stream, swarm.run_and_stream, swarm.run):
         with pytest.raises(ConfigurationError, match="run_id must be a str that is not empty, not "):
             start(Agent(), "Hi", run_id=wrong)
-
-
-async def test_ids_do_not_repeat() -> None:
-    """10,000 runs have 10,000 ids."""
-    swarm = AsyncSwarm(script_of([]).client())
-    ids = {swarm.run(Agent(), "Hi", stream=True).run_id for _ in range(10_000)}
-    assert len(ids) == 10_000
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -297,20 +277,3 @@ def test_every_log_call_names_its_run() -> None:
             if is_log and not (extra and ("agent" in extra[0] or not extra[0].startswith("{"))):
                 missing.append(f"{path.name}, line {node.lineno}")
     assert missing == []
-
-
-async def test_log_records_of_the_items_of_a_batch_have_their_ids(caplog: pytest.LogCaptureFixture) -> None:
-    """The records of each item have the run id of its response."""
-
-    async def refuse() -> str:
-        raise ToolError("No.")
-
-    swarm = AsyncSwarm(
-        script_of(lambda request: "Done." if request.messages[-1]["role"] == "tool" else call("refuse")).client()
-    )
-    with caplog.at_level(logging.INFO, logger="aswarm"):
-        async with swarm.batch(Agent(functions=[refuse]), ["a", "b", "c"]) as outcomes:
-            ids = [outcome.response.run_id async for outcome in outcomes if outcome.response]
-    logged = [getattr(record, "run_id", None) for record in caplog.records if record.name == "aswarm"]
-    assert sorted(map(str, logged)) == sorted(ids)
-    assert len(set(ids)) == 3

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, RunError, Swarm
+from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, RunError
 from aswarm.middleware import CompletionRequest, fallback, retry, summarize
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call, check_history, check_middleware
 from tests.support.middleware.middlewares import asking_first
@@ -301,14 +301,6 @@ def test_wrong_arguments_are_refused(writer: Any, above: Any, text: str) -> None
 def test_it_keeps_the_rules_of_middleware(above: int) -> None:
     """Runs can be left at any moment, also during a summary."""
     check_middleware(summarize(WRITER, above_tokens=above))
-
-
-def test_it_works_in_a_blocking_swarm() -> None:
-    """`Swarm` takes the same middleware."""
-    model = Model()
-    with Swarm(model.client(), middleware=[summarize(WRITER, above_tokens=900)]) as swarm:
-        assert swarm.run(Agent(), [*exchanges(8), user("And?")]).text == "Done."
-    assert len(model.summarized) == 1
 
 
 @pytest.mark.slow

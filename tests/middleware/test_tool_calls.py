@@ -187,21 +187,6 @@ async def test_an_outcome_can_be_rewritten() -> None:
     assert of_kind(events, ToolCallFinished)[0].error is secret
 
 
-async def test_a_middleware_may_write_to_the_context() -> None:
-    """A middleware may write to the context that a tool gets, and the run keeps it."""
-
-    async def stamp(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        context["stamped"] = True
-        return await inner(call, context, started)
-
-    def see(context_variables: dict[str, Any]) -> str:
-        return str(context_variables)
-
-    response, _ = await events_of(stamp, Agent(functions=[see]), call("see"), "Done.", context_variables={"a": 1})
-    assert answers(response) == ["{'a': 1, 'stamped': True}"]
-    assert response.context_variables == {"a": 1, "stamped": True}
-
-
 async def test_calls_of_a_group_pass_the_middleware_together() -> None:
     """A middleware that waits delays only its own call."""
     together = anyio.Event()
