@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from types import SimpleNamespace
@@ -163,20 +162,6 @@ async def test_a_reply_that_is_no_completion(reply: object, face: str) -> None:
         await through(client, face)
 
 
-async def test_an_error_of_the_client_keeps_its_status() -> None:
-    """Whatever `create` raises is the cause of a CompletionError; a `status_code` on it is kept."""
-
-    class Busy(Exception):
-        status_code = 429
-
-    client = AsyncMock()
-    client.chat.completions.create.side_effect = Busy("slow down")
-    with pytest.raises(CompletionError, match="slow down") as caught:
-        await through(client, "run")
-    assert (caught.value.status_code, caught.value.retryable) == (429, True)
-    assert isinstance(caught.value.__cause__, Busy)
-
-
 @pytest.mark.parametrize(("status", "retryable"), [(400, False), (429, True)])
 @pytest.mark.parametrize("begun", [False, True])
 async def test_an_error_at_the_first_step_of_a_stream_keeps_its_status(
@@ -204,21 +189,6 @@ async def test_an_error_at_the_first_step_of_a_stream_keeps_its_status(
     assert ("model 'gpt-6-luna'" in str(error)) != begun
 
 
-async def test_a_mocks_stream_that_breaks_keeps_the_text() -> None:
-    """A generator that raises half way is a StreamInterrupted with the text so far in `partial`."""
-
-    async def breaking() -> AsyncGenerator[Any, None]:
-        yield {"choices": [{"delta": {"content": "Half"}}]}
-        raise ConnectionResetError("gone")
-
-    client = AsyncMock()
-    client.chat.completions.create.return_value = breaking()
-    with pytest.raises(StreamInterrupted, match="gone") as caught:
-        await through(client, "stream")
-    assert caught.value.partial == "Half"
-    assert isinstance(caught.value.__cause__, ConnectionResetError)
-
-
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("where", ["instance", "class"])
 async def test_a_patched_create_is_called(where: str, face: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,22 +205,6 @@ async def test_a_patched_create_is_called(where: str, face: str, monkeypatch: py
     check(await through(client, face))
     assert model.requests == []
     assert [len(roles) for roles in seen] == [2, 5, 8]
-
-
-async def test_a_patch_that_wraps_the_original_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instrumentation that copies name and module onto its wrapper is still noticed, and its inner call works."""
-    traced: list[str] = []
-    original = AsyncCompletions.create
-
-    @functools.wraps(original)
-    async def traced_create(self: Any, **request: Any) -> Any:
-        traced.append(request["model"])
-        return await original(self, **request)
-
-    monkeypatch.setattr(AsyncCompletions, "create", traced_create)
-    for face in ("run", "stream"):
-        check(await through(ScriptedModel(SCRIPT).client(), face))
-    assert traced == ["gpt-6-luna"] * 6
 
 
 async def test_a_completion_source_is_used_as_it_is() -> None:

@@ -19,17 +19,9 @@ from aswarm import Agent, AsyncSwarm, CompletionError, Response, StreamInterrupt
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, Step
 from tests.support.cli.cli_runs import model
 from tests.support.providers.instrumented import FunctionLike
-from tests.support.providers.loopback import sse_response
 from tests.support.wire.wire_cases import chunk, sse
 
 Seen = list[dict[str, Any]]
-
-
-def test_the_wrapper_of_these_tests_is_what_it_should_be() -> None:
-    """Otherwise the tests below would show nothing."""
-    wrapper = FunctionLike(AsyncCompletions.create, [])
-    assert isinstance(wrapper, types.FunctionType)
-    assert type(wrapper) is not types.FunctionType
 
 
 async def run(swarm: AsyncSwarm, *, deltas: bool) -> Response:
@@ -51,16 +43,6 @@ async def test_a_wrapped_create_of_the_class_is_called(deltas: bool, monkeypatch
     assert [response.text for response in responses] == ["Hello"] * 3
     assert [made.get("stream_options") for made in seen] == [{"include_usage": True} if deltas else None] * 3
     assert all(response.usage.total_tokens > 0 for response in responses)
-
-
-@pytest.mark.asyncio
-async def test_a_wrapped_create_of_the_instance_is_called() -> None:
-    """The same for a wrapper on one client."""
-    seen: Seen = []
-    client = ScriptedModel(["Hello"]).client()
-    client.chat.completions.create = FunctionLike(client.chat.completions.create, seen)  # type: ignore[method-assign, assignment]
-    assert (await run(AsyncSwarm(client), deltas=True)).text == "Hello"
-    assert len(seen) == 1
 
 
 @pytest.mark.asyncio
@@ -244,11 +226,3 @@ async def test_a_delta_beside_the_message_of_an_object() -> None:
     body = json.dumps({"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [both]}).encode()
     client = instrumented(RawAnswer([body], "application/json"))
     assert (await AsyncSwarm(client, api="chat").run(Agent(), "Hi")).text == "pong"
-
-
-@pytest.mark.asyncio
-async def test_a_second_response_of_an_instrumented_client_is_ignored() -> None:
-    """As without instrumentation, a response ends with its last event."""
-    bodies = [b"".join(sse_response(ScriptedAnswer(text)).pieces) for text in ("Hello", "Other")]
-    response = await run(AsyncSwarm(instrumented(RawAnswer(bodies)), api="responses"), deltas=True)
-    assert response.text == "Hello"

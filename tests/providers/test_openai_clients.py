@@ -93,14 +93,6 @@ async def test_a_subclass_keeps_its_own_ways() -> None:
     assert {str(request.url) for request in seen.requests} == {"https://sub.test/v1/chat/completions"}
 
 
-async def test_with_options_makes_a_client_like_any_other() -> None:
-    """`client.with_options(...)` works, with its default headers."""
-    seen = Recorder()
-    client = AsyncOpenAI(api_key="k", base_url="https://one.test/v1", http_client=seen.http)
-    await both_ways(client.with_options(default_headers={"x-more": "1"}, max_retries=0))
-    assert {request.headers["x-more"] for request in seen.requests} == {"1"}
-
-
 async def test_an_admin_key_does_not_replace_the_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """With OPENAI_ADMIN_KEY in the environment, requests still carry the API key."""
     monkeypatch.setenv("OPENAI_ADMIN_KEY", "admin")
@@ -193,18 +185,6 @@ async def test_settings_that_are_not_given_are_not_sent() -> None:
     model = ScriptedModel(["Hi"])
     await AsyncSwarm(client=model.client()).run(Agent(model_settings={"temperature": NOT_GIVEN}), "Hello")
     assert "temperature" not in model.requests[0].body
-
-
-async def test_usage_is_asked_for_only_in_streams_and_can_be_switched_off() -> None:
-    """Streams ask for usage; `include_usage=False` is for servers that refuse to be asked."""
-    model = ScriptedModel(["Hi"] * 3)
-    for swarm in (AsyncSwarm(client=model.client()), AsyncSwarm(client=model.client(), include_usage=False)):
-        async with swarm.stream(Agent(), "Hello") as run:
-            async for _ in run:
-                pass
-    await AsyncSwarm(client=model.client()).run(Agent(), "Hello")
-    asked = [request.body.get("stream_options") for request in model.requests]
-    assert asked == [{"include_usage": True}, None, None]
 
 
 async def test_a_closed_client_is_a_completion_error() -> None:

@@ -110,14 +110,6 @@ async def test_500s_until_the_retries_end(face: str, api: Api) -> None:
     assert (len(model.requests), error.status_code, error.retryable) == (3, 500, True)
 
 
-@pytest.mark.parametrize("face", FACES)
-async def test_groq_tool_use_failed(face: str, api: Api) -> None:
-    """Groq's 400 for a call that did not parse is worth another attempt: retryable."""
-    failure = Failure(400, "Failed to call a function.", code="tool_use_failed")
-    error = await trouble(ScriptedModel([failure]).client(), face, api)
-    assert (error.status_code, error.retryable) == (400, True)
-
-
 @on_each_transport
 @pytest.mark.parametrize("face", FACES)
 async def test_connection_refused(transport: Transport, face: str, api: Api) -> None:
@@ -293,17 +285,6 @@ async def test_a_broken_stream_closes_its_response(api: Api) -> None:
     for _ in range(2):
         await trouble(model.client(), "stream", api)
         assert model.open_streams == 0
-
-
-@on_each_transport
-async def test_the_loopback_answers_at_all(transport: Transport, api: Api) -> None:
-    """The same client and server without trouble: both wires give the answer."""
-    answer = ScriptedAnswer("Hi")
-    async with (
-        serve(lambda body: spoken(answer, body, cut=1)) as server,
-        client_at(server.base_url, transport, api) as client,
-    ):
-        assert [(await through(client, face, api)).text for face in FACES] == ["Hi"] * 3
 
 
 async def test_an_exception_of_the_transport_is_the_cause(api: Api) -> None:

@@ -15,7 +15,6 @@ from aswarm import (
     Agent,
     AsyncSwarm,
     CompletionError,
-    CompletionRequest,
     ConfigurationError,
     ReasoningDelta,
     ResponsesSource,
@@ -175,25 +174,6 @@ async def test_a_call_that_waits_for_this_program_ends_the_run(way: str) -> None
 # --- trouble ---
 
 
-@pytest.mark.parametrize("reason", ["length", "content_filter"])
-async def test_an_answer_that_was_cut_is_an_answer(reason: str) -> None:
-    """Its finish reason is in the event."""
-    model = ScriptedModel([ScriptedAnswer("Hel", finish_reason=reason)], api="responses")
-    async with AsyncSwarm(model.client()).stream(Agent(model="gpt-6-luna"), "Hi") as events:
-        finished = [event.finish_reason async for event in events if hasattr(event, "finish_reason")]
-    assert (finished, events.response.text) == ([reason], "Hel")
-
-
-async def test_a_batch_with_a_journal_continues(tmp_path: Path) -> None:
-    """What is recorded is not asked again, and its items are there."""
-    for steps in (conversation(), []):
-        model = ScriptedModel(steps, api="responses")
-        async with AsyncSwarm(model.client()).batch(agents(), [("a", "Hi")], journal=tmp_path / "j.sqlite") as outcomes:
-            (outcome,) = [outcome async for outcome in outcomes]
-        assert outcome.error is None
-        assert outcome.response.messages[0]["responses_output"][0]["type"] == "reasoning"
-
-
 async def test_an_item_of_a_batch_continues_in_its_middle(tmp_path: Path) -> None:
     """The recorded turns are not asked again, and their reasoning is sent back with the next request."""
     steps = conversation()
@@ -206,16 +186,6 @@ async def test_an_item_of_a_batch_continues_in_its_middle(tmp_path: Path) -> Non
     assert outcome.response.text == "All done."
     assert second.requests[0].body["input"] == first.requests[2].body["input"]
     assert second.requests[0].body["input"][1]["encrypted_content"] == "encrypted Two things."
-
-
-async def test_open_calls_are_resumed() -> None:
-    """The message with the calls goes back with its items."""
-    model = ScriptedModel(conversation(), api="responses")
-    swarm = AsyncSwarm(model.client())
-    first = await swarm.run(agents(), "Hi", execute_tools=False)
-    response = await swarm.run(agents(), first.messages, resume=True)
-    assert response.text == "All done."
-    assert model.requests[1].body["input"][:4] == first.messages[0]["responses_output"]
 
 
 # --- which API ---
@@ -308,21 +278,6 @@ async def test_a_source_by_itself(way: str) -> None:
     response = await respond(AsyncSwarm(ResponsesSource(model.client())), way, agents())
     assert response.text == "All done."
     assert model.requests[0].is_responses
-
-
-async def test_a_source_inside_another_source() -> None:
-    """A source of the user's own may ask it, as any other."""
-    model = ScriptedModel([ScriptedAnswer("Hello", usage=None)])
-    inner = ResponsesSource(model.client(max_retries=7))
-
-    class Logging:
-        max_retries = inner.max_retries
-
-        def complete(self, request: CompletionRequest) -> Any:
-            return inner.complete(request)
-
-    response = await AsyncSwarm(Logging()).run(Agent(), "Hi")
-    assert (response.text, response.usage.total_tokens, inner.max_retries) == ("Hello", 0, 7)
 
 
 @WAYS
