@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.contract.artifacts import _IN_SDIST, BUNDLED, HOME, MOST_BYTES, completed, faults
+from tests.support.contract.artifacts import _IN_SDIST, BUNDLED, HOME, completed, faults
 from tests.support.contract.documentation import PROJECT
 
 METADATA = (
@@ -63,12 +63,6 @@ def test_a_file_that_is_not_of_the_package_is_a_fault(tmp_path: Path, name: str)
     assert name in fault
 
 
-def test_a_large_wheel_is_a_fault(tmp_path: Path) -> None:
-    """The limit is in `artifacts`."""
-    [fault] = found(tmp_path, {**WHEEL, "aswarm/large.py": "x" * MOST_BYTES})
-    assert "more than" in fault
-
-
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
@@ -81,12 +75,6 @@ def test_an_address_that_is_not_there_is_a_fault(tmp_path: Path, line: str, faul
     """Addresses of the project lead to files of the repository; links of the description are absolute."""
     [text] = found(tmp_path, {**WHEEL, "aswarm-0.1.0.dist-info/METADATA": f"Name: aswarm\n{line}"})
     assert fault in text
-
-
-def test_a_missing_file_of_an_sdist_is_a_fault(tmp_path: Path) -> None:
-    """A packager needs the tests and the licence."""
-    [fault] = found(tmp_path, sdist={name: "" for name in SDIST if name != "LICENSE"})
-    assert fault == "aswarm-0.1.0.tar.gz: LICENSE is missing"
 
 
 def test_the_sbom_names_the_scripts_of_the_page() -> None:

@@ -224,11 +224,6 @@ def test_examples_and_the_readme_name_no_model_that_leaves() -> None:
     assert [path.name for path in files if "gpt-4" in path.read_text(encoding="utf-8")] == []
 
 
-def test_the_index_is_found_from_the_readme() -> None:
-    """README leads to `docs/index.md`."""
-    assert "](docs/index.md)" in README.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("index", sorted(PROJECT.glob("docs/*/index.md")), ids=name_of)
 def test_an_index_has_one_row_for_a_page(index: Path) -> None:
     """Two changes can add a row for the same page."""

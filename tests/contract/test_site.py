@@ -163,16 +163,6 @@ def test_the_page_of_an_example_shows_its_code(project: Path, tmp_path: Path) ->
     assert "SCRIPT" not in copy
 
 
-def test_the_sidebar_has_the_guides_below_the_headings_of_their_index(project: Path) -> None:
-    """The first page has the captions and their pages; the index of the guides has none, so that no page stands twice."""
-    index = "# Guides\n\n## Run agents\n\n[Tools](tools.md)\n"
-    (project / "docs/guides/index.md").write_text(index, encoding="utf-8")
-    shown = "\n".join(pages.navigation("index.md"))
-    assert ":caption: Learn\n\nguides/index\n" in shown
-    assert ":caption: Run agents\n\nguides/tools\n" in shown
-    assert pages.navigation("guides/index.md") == []
-
-
 def test_the_index_words_of_a_page_are_for_the_search(project: Path, tmp_path: Path) -> None:
     """They are main entries of Sphinx's index, and no text of the page."""
     page = "# Tools\n\n*What?*\n\n<!-- index: sse, tool\nerror -->\n\nText\n"
@@ -181,18 +171,6 @@ def test_the_index_words_of_a_page_are_for_the_search(project: Path, tmp_path: P
     assert "sse" not in (tmp_path / "copy/guides/tools.md").read_text("utf-8")
     pages.add_directives(tmp_path / "copy")
     assert "```{index} ! sse, ! tool error\n```" in (tmp_path / "copy/guides/tools.md").read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("places", "at"), [(["x", "y", "guides/tools"], None), (["x", "y", "z", "guides/tools"], "4"), ([], "missing")]
-)
-def test_a_page_that_the_search_finds_too_late_is_an_error(
-    places: list[str], at: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Among the first three results it is in time."""
-    monkeypatch.setattr("shutil.which", lambda _: "node")
-    monkeypatch.setattr(site_search, "results", lambda _: {"function calling": places})
-    assert [line.split(" at ")[1].split(",")[0] for line in site_search.check(tmp_path)] == ([at] if at else [])
 
 
 def test_a_name_without_an_entry_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,38 +186,12 @@ def test_a_name_without_an_entry_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     assert reference.missing_names() == ["aswarm.Budget", "aswarm.Nothing", "aswarm.RefusalDelta"]
 
 
-def test_a_name_without_a_docstring_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A method of a class too."""
-
-    def f() -> None: ...
-
-    class A:
-        """An A."""
-
-        def b(self) -> None: ...
-
-    values: dict[str, Any] = {"f": f, "A": A}
-    monkeypatch.setattr(reference, "modules", lambda: {"aswarm": ("f", "A")})
-    monkeypatch.setattr(reference, "value_of", lambda _, name: values[name])
-    monkeypatch.setattr(reference, "home_of", lambda *_: "aswarm")
-    assert reference.undocumented(["aswarm.f", "aswarm.A", "aswarm.A.b"]) == ["aswarm.f", "aswarm.A.b"]
-
-
 def test_assistants_get_a_copy_of_each_page_and_a_list(site: Callable[[str], Path]) -> None:
     """The list has the question that a page answers; the copy has no comments for tests."""
     folder = site("*What may a function do?*\n\n<!-- figure -->\n```text\n<!-- x -->\n```")
     assert "- [Tools](guides/tools.md): What may a function do?" in (folder / "llms.txt").read_text("utf-8")
     copy = (folder / "guides/tools.md").read_text("utf-8")
     assert "figure" not in copy and "<!-- x -->" in copy
-
-
-def test_the_copy_of_a_page_has_its_pictures(site: Callable[[str], Path], project: Path) -> None:
-    """The link in the copy leads to a file of the site; without the file, the check of the site fails."""
-    (project / "docs/guides/boxes.svg").write_text("<svg/>", encoding="utf-8")
-    folder = site("![Boxes](boxes.svg)")
-    assert checks.check(folder) == []
-    (folder / "pictures/boxes.svg").unlink()
-    assert checks.check(folder) == ["guides/tools.md shows ../pictures/boxes.svg, which is not there"]
 
 
 @pytest.mark.parametrize(

@@ -81,49 +81,6 @@ def test_a_breaking_change_fails_unless_the_changelog_announces_it(
     assert main(repository) == 0
 
 
-@pytest.mark.processes
-def test_a_removed_public_name_is_found(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also if the module that defined it still has it."""
-    git(repository, "tag", "v0.1.0")
-    (repository / "src/aswarm/__init__.py").write_text("__all__ = []\n")
-    assert main(repository) == 1
-    assert capsys.readouterr().out.startswith("aswarm.shop: ")
-
-
-MADE = """
-from dataclasses import dataclass
-
-
-class EventStream:
-    def __init__(self, {plain}) -> None:
-        self.run_id = "x"
-
-    {method}
-
-
-@dataclass
-class ToolCall:
-    {field}: str
-    index: int = 0
-"""
-
-
-@pytest.mark.processes
-def test_the_constructor_of_a_class_that_only_aswarm_makes_may_change(repository: Path) -> None:
-    """A parameter of the plain class and a private field of the dataclass; methods are still compared."""
-    room, public = repository / "src/aswarm/_room.py", repository / "src/aswarm/__init__.py"
-    public.write_text("from ._room import EventStream, ToolCall\n\n__all__ = ['EventStream', 'ToolCall']\n")
-    method = "def send(self) -> None: ..."
-    room.write_text(MADE.format(plain="state: int", field="_outcome", method=method))
-    git(repository, "add", ".")
-    git(repository, "commit", "--quiet", "--message=second")
-    git(repository, "tag", "v0.1.0")
-    room.write_text(MADE.format(plain="other: str", field="_result", method=method))
-    assert breaking_changes(repository, "v0.1.0") == {}
-    room.write_text(MADE.format(plain="other: str", field="_result", method="pass"))
-    assert set(breaking_changes(repository, "v0.1.0")) == {"aswarm.EventStream.send"}
-
-
 SHOP = """
 from __future__ import annotations
 
@@ -280,51 +237,6 @@ def test_a_line_that_is_gone_from_the_page_needs_changed_or_removed(shop: Path) 
     for heading, code in {"Added": 1, "Changed": 0}.items():
         (shop / "CHANGELOG.md").write_text(CHANGELOG.format(f"nothing\n\n### {heading}\n\n- `aswarm.pay`"))
         assert main(shop) == code
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("old", "new", "name"),
-    [
-        ("LIMIT, currency: Currency = None) -> None", "7, currency: Currency = None) -> int", "aswarm.pay"),
-        ("def move(self, place: str)", "def move(self)", "aswarm.market.Stall.move"),
-        ("    def move(self, place: str) -> None: ...\n", "    pass\n", "aswarm.market.Stall.move"),
-        ("class Stall:\n    def move", "class Booth:\n    def move", "aswarm.market.Stall"),
-    ],
-)
-def test_a_change_that_griffe_and_the_page_show_is_reported_once(
-    shop: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, name: str
-) -> None:
-    """With the name of the public module; the members of a class that is gone are not repeated."""
-    assert SHOP.count(old) == 1
-    if "Booth" in new:
-        (shop / "src/aswarm/market.py").write_text("__all__ = []\n")
-    release(shop, SHOP.replace(old, new))
-    assert main(shop) == 1
-    printed, remedy = capsys.readouterr().out.splitlines()
-    assert printed.startswith(f"{name}: ")
-    assert remedy.startswith("not compatible with v0.1.0")
-    (shop / "CHANGELOG.md").write_text(CHANGELOG.format(f"`{name}`"))
-    assert main(shop) == 0
-
-
-@pytest.mark.processes
-def test_a_field_or_an_option_announces_the_line_that_shows_it(shop: Path) -> None:
-    """`aswarm.sell.weight` announces the new option of `aswarm.sell`; the name of a method does not announce a class."""
-    added = "nothing\n\n### Added\n\n- `aswarm.sell.weight` and `aswarm.Shop.opens`"
-    (shop / "CHANGELOG.md").write_text(CHANGELOG.format(added))
-    release(shop, SHOP.replace("    size: int\n", "    size: int\n    weight: int\n"))
-    assert main(shop) == 0
-    release(shop, SHOP.replace("class Shop(Base)", "class Shop(Base, Exception)"))
-    assert main(shop) == 1
-
-
-@pytest.mark.processes
-def test_a_new_name_is_no_change(shop: Path) -> None:
-    """A new function, class or method needs no announcement."""
-    release(shop, SHOP.replace("    def opens", "    def new(self) -> int: ...\n\n    def opens"))
-    assert "`def new() -> int`" in (shop / PAGE).read_text()
-    assert main(shop) == 0
 
 
 def test_the_sections_above_the_last_release_announce() -> None:

@@ -22,57 +22,6 @@ def swarm_of(*steps: Any, cut: int | None = None) -> tuple[AsyncSwarm, ScriptedM
     return AsyncSwarm(client=model.client()), model
 
 
-async def test_simple_answer() -> None:
-    """One answer is one request and one assistant message with all four keys; a str is one user message."""
-    swarm, model = swarm_of("Hello!")
-    response = await swarm.run(Agent(), "Hi")
-    assert response.messages == [{"role": "assistant", "content": "Hello!", "sender": "Agent", "tool_calls": None}]
-    assert (response.text, response.stop) == ("Hello!", "answer")
-    assert (response.agent, response.context_variables) == (Agent(), {})
-    assert model.requests[0].body == {
-        "model": "gpt-6-luna",
-        "messages": [{"role": "system", "content": "You are a helpful agent."}, {"role": "user", "content": "Hi"}],
-        "stream": False,
-    }
-
-
-async def test_tool_calls() -> None:
-    """Functions get the arguments of the model, in order, and each result goes back as a tool message of exactly four keys."""
-    seen: list[str] = []
-
-    def get_weather(location: str) -> str:
-        seen.append(location)
-        return f"It's sunny in {location}."
-
-    cities = ["San Francisco", "Oslo"]
-    calls = [call("get_weather", location=city, call_id=city) for city in cities]
-    swarm, model = swarm_of(calls, "Sunny.")
-    response = await swarm.run(Agent(name="Weather", functions=[get_weather]), "Weather?")
-    assert seen == cities
-    answers = [{"role": "tool", "tool_call_id": city, "content": f"It's sunny in {city}."} for city in cities]
-    assert response.messages[1:3] == [{**answer, "tool_name": "get_weather"} for answer in answers]
-    assert [message["role"] for message in response.messages] == ["assistant", "tool", "tool", "assistant"]
-    assert model.requests[1].messages[-2:] == answers
-    check_history(response.messages)
-
-
-async def test_handoff() -> None:
-    """A function that returns an agent makes it active: it gets the same history under its own instructions."""
-    second = Agent(name="Second", instructions="Only speak in haikus.")
-
-    def transfer_to_second() -> Agent:
-        return second
-
-    swarm, model = swarm_of(call("transfer_to_second"), "Hope glimmers brightly")
-    response = await swarm.run(Agent(name="First", functions=[transfer_to_second]), "Second, please.")
-    assert response.agent is second
-    assert response.messages[1]["content"] == '{"assistant": "Second"}'
-    assert [message.get("sender") for message in response.messages] == ["First", None, "Second"]
-    assert model.requests[1].messages[0] == {"role": "system", "content": "Only speak in haikus."}
-    assert model.requests[1].messages[1] == {"role": "user", "content": "Second, please."}
-    assert "tools" not in model.requests[1].body
-
-
 async def test_a_message_may_call_and_speak() -> None:
     """Text beside tool calls is kept in the same assistant message."""
     swarm, _ = swarm_of(ScriptedAnswer("Let me see.", calls=[call("look")]), "Found.")
@@ -83,14 +32,6 @@ async def test_a_message_may_call_and_speak() -> None:
 
 def look(what: str = "") -> str:
     return "nothing"
-
-
-async def test_model_override() -> None:
-    """`model_override` is the model of every request of the run, whatever agent speaks."""
-    second = Agent(name="Second", model="small")
-    swarm, model = swarm_of(call("transfer_to_second"), "Hi")
-    await swarm.run(Agent(model="large", functions=[second]), "Hi", model_override="huge")
-    assert [request.body["model"] for request in model.requests] == ["huge", "huge"]
 
 
 @pytest.mark.parametrize(("max_turns", "requests"), [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3), (math.inf, 3)])
