@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ import pytest
 import trio
 
 from aswarm import Agent, Response, RunError, Swarm, ToolFailure, tool
-from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.testing import ScriptedAnswer, call, check_history
 from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume, results
 from tests.support.blocking.plain_client import BlockingClient
 from tests.support.providers.bodies import completion
@@ -90,24 +89,6 @@ def test_a_hook_is_asked_in_the_callers_thread(place: Place, is_async: bool) -> 
     assert results(response) == ["async" if is_async else "ValueError in caller"]
 
 
-@every_place
-def test_a_hook_that_raises_ends_the_run(place: Place) -> None:
-    """As with AsyncSwarm."""
-
-    def fail() -> str:
-        raise ValueError("no")
-
-    def hook(failure: ToolFailure) -> str:
-        raise RuntimeError("enough")
-
-    with (
-        Swarm(BlockingClient(call("fail")), tool_error=hook) as swarm,
-        pytest.raises(RunError, match="enough") as caught,
-    ):
-        place(lambda: swarm.run(Agent(functions=[fail]), "Go"))
-    assert caught.value.response is not None
-
-
 @every_face
 @every_place
 def test_a_blocking_client_is_called_in_the_callers_thread(place: Place, face: str) -> None:
@@ -116,19 +97,6 @@ def test_a_blocking_client_is_called_in_the_callers_thread(place: Place, face: s
     with Swarm(client) as swarm:
         place(lambda: consume(swarm, Agent(functions=[quick]), face))
     assert client.threads == {threading.get_ident()}
-
-
-@every_place
-def test_a_connection_bound_to_a_thread(place: Place) -> None:
-    """A SQLite connection made by the caller is used by functions, as in a script."""
-    with Swarm(BlockingClient(call("count"), "Done")) as swarm:
-        connection = sqlite3.connect(":memory:")
-
-        def count() -> str:
-            return str(connection.execute("select 41 + 1").fetchone()[0])
-
-        assert results(place(lambda: swarm.run(Agent(functions=[count]), "Go"))) == ["42"]
-        connection.close()
 
 
 @every_place
@@ -210,16 +178,6 @@ def test_a_context_variable_that_the_run_sets(place: Place) -> None:
     assert (after, told[0]) == ("none", "of the run")
     after, told = contextvars.copy_context().run(place, lambda: work([look, change]))
     assert (after, told) == ("of the function", ["of the run", "of the function"])
-
-
-def test_asyncio_run_in_a_plain_function() -> None:
-    """A function of a script may run an event loop of its own: none runs around it."""
-
-    def fetch() -> str:
-        return asyncio.run(quick())
-
-    with Swarm(BlockingClient(call("fetch"), "Done")) as swarm:
-        assert results(swarm.run(Agent(functions=[fetch]), "Go")) == ["quick"]
 
 
 def test_within_trio() -> None:
@@ -318,14 +276,3 @@ def test_a_cancellation_without_ctrl_c_is_an_error_of_the_run(cancelled: str, te
         swarm.run(Agent(instructions=instructions), "Go")
     assert caught.value.response is not None
     assert cancelled == "client" or client.requests == []
-
-
-def test_a_cancelled_error_of_a_plain_function_is_told() -> None:
-    """A function that raises it, for example from its own event loop, has failed like any other."""
-
-    def other_loop() -> str:
-        raise asyncio.CancelledError("other")
-
-    model = ScriptedModel([call("other_loop"), "Done."])
-    Swarm(model.client()).run(Agent(functions=[other_loop]), "Hi")
-    assert model.requests[1].messages[-1]["content"] == "Error: CancelledError: other"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import threading
 import weakref
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, RunError, Swarm, SyncEventStream, ToolCallStarted, ToolFailure, tool
+from aswarm import Agent, Swarm, SyncEventStream, ToolCallStarted
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.blocking.blocking import CLIENTS, PLACES, results
 from tests.support.blocking.plain_client import BlockingClient
@@ -119,35 +118,6 @@ def test_a_handoff_of_the_same_turn_answers_a_call_that_did_not_begin() -> None:
     check_history(run.response.messages)
 
 
-def test_a_plain_function_that_has_begun_is_told_with_its_result() -> None:
-    """An async function beside it ends the run meanwhile: the function is awaited, and its result is kept."""
-    began, failed = threading.Event(), threading.Event()
-
-    @tool(thread=False, concurrent=True)
-    def hold() -> str:
-        began.set()
-        failed.wait(120)
-        return "held"
-
-    async def fail() -> str:
-        while not began.is_set():
-            await asyncio.sleep(0.001)
-        raise ValueError("no")
-
-    async def hook(failure: ToolFailure) -> str:
-        asyncio.get_running_loop().call_later(0.02, failed.set)
-        raise RuntimeError("enough")
-
-    agent = Agent(functions=[hold, fail])
-    with (
-        Swarm(BlockingClient([call("hold"), call("fail")]), tool_error=hook) as swarm,
-        pytest.raises(RunError, match="enough") as caught,
-    ):
-        swarm.run(agent, "Go")
-    assert caught.value.response is not None
-    assert results(caught.value.response) == ["held", "Error: the call failed."]
-
-
 # --- dropped streams ---
 
 
@@ -211,20 +181,6 @@ def test_dropped_while_a_plain_function_runs() -> None:
         response = swarm.run(Agent(functions=[drop]), "Go")
     assert response.messages[1]["content"] == "closed 1"
     assert closed == [threading.get_ident()]
-
-
-def test_dropped_in_a_cycle() -> None:
-    """The garbage collector closes a stream that refers to itself."""
-    model = ScriptedModel([ScriptedAnswer("Hello", pause=0.001)], cut=1)
-    swarm = Swarm(model.client())
-    holder: dict[str, Any] = {}
-    holder["stream"] = swarm.run(Agent(), "Go", stream=True)
-    holder["self"] = holder
-    next(holder["stream"])
-    del holder, swarm
-    assert model.open_streams == 1
-    gc.collect()
-    assert model.open_streams == 0
 
 
 def test_a_cleanup_that_fails_in_a_dropped_stream(caplog: pytest.LogCaptureFixture) -> None:

@@ -140,55 +140,6 @@ for _ in range(2):
 
 
 @pytest.mark.heavy
-def test_the_end_with_daemon_threads() -> None:
-    """One waits for an async function, one is in its plain function: both go without a word, as daemon threads do."""
-    code = """
-began = threading.Semaphore(0)
-
-async def waits():
-    began.release()
-    await asyncio.Event().wait()
-
-def sleeps():
-    began.release()
-    time.sleep(60)
-
-def run(function):
-    Swarm(BlockingClient(call(function.__name__))).run(Agent(functions=[function]), "Go")
-
-threading.Thread(target=run, args=[sleeps], daemon=True).start()
-threading.Thread(target=run, args=[waits], daemon=True).start()
-began.acquire(), began.acquire()
-"""
-    assert ends(start("script", code)) == (0, "")
-
-
-@pytest.mark.parametrize("kind", listed(["refuse", "block"], ["block"]))
-def test_the_end_with_a_function_that_does_not_stop(kind: str) -> None:
-    """An async function that refuses to be cancelled, or that blocks the loop, holds the end for two seconds at most."""
-    code = f"""
-began = threading.Event()
-
-async def refuse():
-    began.set()
-    while True:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            pass
-
-async def block():
-    began.set()
-    time.sleep(60)
-
-swarm = Swarm(BlockingClient(call({kind!r})))
-threading.Thread(target=swarm.run, args=[Agent(functions=[{kind}]), "Go"], daemon=True).start()
-began.wait()
-"""
-    assert ends(start("script", code)) == (0, "")
-
-
-@pytest.mark.heavy
 def test_runs_at_the_end_of_the_program() -> None:
     """A function may run agents before the end of the loop; after it, the error has the reason."""
     code = """
@@ -268,28 +219,6 @@ for name in ("waits", "sleeps", "client"):
     names = ["waits", "sleeps", "client"]
     assert said == [line for name in names for line in ("ready", f"{name} cancelled", "Still here")]
     assert ends(program) == (0, "")
-
-
-@forks
-@pytest.mark.parametrize(
-    "place", ["script", pytest.param(*in_notebook.values, marks=[*in_notebook.marks, pytest.mark.heavy])]
-)
-def test_a_function_that_forks(place: str) -> None:
-    """The child leaves by `exit()`, the parent's run goes on."""
-    code = """
-import warnings
-warnings.simplefilter("ignore", DeprecationWarning)  # of os.fork, where there are threads
-
-def forks():
-    child = os.fork()
-    if not child:
-        exit(4)
-    return str(os.waitpid(child, 0)[1] >> 8)
-
-swarm = Swarm(BlockingClient(call("forks"), "Done"))
-print(place(lambda: [message["content"] for message in swarm.run(Agent(functions=[forks]), "Go").messages]))
-"""
-    assert ends(start(place, code)) == (0, "[None, '4', 'Done']\n")
 
 
 @pytest.mark.heavy

@@ -43,17 +43,6 @@ def swarm() -> Iterator[Swarm]:
         yield made
 
 
-def test_what_they_are(swarm: Swarm) -> None:
-    """One is a generator, the other an iterator; both can be used with `with`."""
-    classic, typed = swarm.run(Agent(), "Go", stream=True), swarm.stream(Agent(), "Go")
-    assert isinstance(classic, SyncClassicStream)
-    assert isinstance(classic, Generator)
-    assert iter(classic) is classic
-    assert isinstance(typed, SyncEventStream)
-    assert isinstance(typed, Iterator)
-    assert iter(typed) is typed
-
-
 def test_they_show_what_their_async_twins_show() -> None:
     """Every public name of the async streams has its counterpart."""
     for ours, theirs in ((SyncClassicStream, ClassicStream), (SyncEventStream, EventStream)):
@@ -190,26 +179,6 @@ def test_a_call_is_shown_before_its_function_runs(client: Any) -> None:
     ]
 
 
-def test_tool_events_come_in_completion_order() -> None:
-    """Async functions run together, and each is shown as it ends."""
-    gate = asyncio.Event()
-
-    async def slow() -> str:
-        await gate.wait()
-        return "slow"
-
-    async def fast() -> str:
-        return "fast"
-
-    finished = []
-    with Swarm(BlockingClient([call("slow"), call("fast")], "Done")) as swarm:
-        for event in swarm.stream(Agent(functions=[slow, fast]), "Go").__enter__():
-            if isinstance(event, ToolCallFinished):
-                gate.set()
-                finished.append(event.name)
-    assert finished == ["fast", "slow"]
-
-
 def test_leaving_while_a_function_runs() -> None:
     """An async function is cancelled and awaited; the response has the calls so far."""
     cleaned: list[str] = []
@@ -251,22 +220,6 @@ def test_reading_while_it_is_read(swarm: Swarm) -> None:
     stream = swarm.run(Agent(functions=[read]), "Go", stream=True)
     assert list(stream)[-1]["response"].text == "Done"
     assert len(told) == 2
-
-
-def test_reading_in_an_async_function() -> None:
-    """It would wait for the event loop that it blocks; the stream can still be read by others."""
-
-    async def read() -> str:
-        next(stream)
-        return "never"
-
-    with Swarm(BlockingClient("Hello")) as swarm:
-        stream = swarm.run(Agent(), "Go", stream=True)
-        next(stream)
-        reader = Swarm(BlockingClient(call("read"), "Done"))
-        told = reader.run(Agent(functions=[read]), "Go").messages[1]["content"]
-        assert told.startswith("Error: ConfigurationError: an async function cannot wait for a Swarm")
-        assert list(stream)[-1]["response"].text == "Hello"
 
 
 def test_steps_in_different_threads() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Budget, BudgetError, CompletionError, ConfigurationError, Response, Result, Swarm
-from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.testing import Failure, ScriptedModel, call, check_history
 from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume, results
 from tests.support.blocking.plain_client import BlockingClient
 
@@ -98,23 +97,6 @@ def test_all_arguments_arrive() -> None:
     assert [request["model"] for request in client.requests] == ["m"] * 4
 
 
-def test_resuming() -> None:
-    """`execute_tools=False` leaves the calls open, `resume=True` runs them."""
-    with Swarm(BlockingClient(call("quick"), ScriptedAnswer("Done"))) as swarm:
-        agent, history = Agent(functions=[quick]), [{"role": "user", "content": "Go"}]
-        response = swarm.run(agent, history, execute_tools=False)
-        assert response.stop == "tool_calls"
-        rest = swarm.run(agent, [*history, *response.messages], resume=True)
-    assert (results(rest), rest.text) == (["quick"], "Done")
-
-
-def test_debug_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    """In Swarm's wording."""
-    with Swarm(BlockingClient("Done")) as swarm:
-        swarm.run(Agent(), "Go", debug=True)
-    assert "Getting chat completion for...:" in capsys.readouterr().out
-
-
 @every_face
 def test_the_id_of_a_run(face: str) -> None:
     """A run has the given id, or a new one; the streams have it too."""
@@ -123,37 +105,6 @@ def test_the_id_of_a_run(face: str) -> None:
         assert consume(swarm, Agent(), face).run_id
         assert swarm.run(Agent(), "Go", stream=True, run_id="mine").run_id == "mine"
         assert swarm.stream(Agent(), "Go", run_id="mine").run_id == "mine"
-
-
-@every_face
-@pytest.mark.parametrize("default", [True, False])
-def test_the_first_calls_run_and_the_others_are_over_the_budget(face: str, default: bool) -> None:
-    """A budget of the swarm and of a run count as with AsyncSwarm; the functions run in the caller's thread."""
-    threads: list[int] = []
-
-    def look() -> str:
-        threads.append(threading.get_ident())
-        return "seen"
-
-    options: dict[str, Any] = {"budget": Budget(tool_calls=1)}
-    swarm = Swarm(ScriptedModel([[call("look"), call("look")]]).client(), **(options if default else {}))
-    response = consume(swarm, Agent(functions=[look]), face, **({} if default else options))
-    assert threads == [threading.get_ident()]
-    assert (response.stop, response.spent) == ("budget", "tool_calls")
-    check_history([{"role": "user", "content": "Go"}, *response.messages])
-
-
-def test_a_run_inside_a_function_shares_the_budget() -> None:
-    """The budget of the outer run counts the calls of the inner run."""
-    inner: list[Response] = []
-
-    def ask() -> str:
-        inner.append(swarm.run(Agent(functions=[quick]), "Look"))
-        return inner[0].text or "nothing"
-
-    swarm = Swarm(ScriptedModel([call("ask"), [call("quick"), call("quick")], "Outer."]).client())
-    response = swarm.run(Agent(functions=[ask]), "Go", budget=Budget(tool_calls=2, then="answer"))
-    assert (inner[0].spent, response.text, response.usage.requests) == ("tool_calls", "Outer.", 3)
 
 
 def test_a_budget_that_raises_has_the_partial_response() -> None:

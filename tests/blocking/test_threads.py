@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI
 
 from aswarm import Agent, Swarm, ToolCallFinished, ToolCallStarted, tool
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call, check_history
-from tests.support.blocking.blocking import FACES, consume, in_notebook, results, server_beside, until
+from tests.support.blocking.blocking import FACES, consume, in_notebook, results, until
 from tests.support.blocking.plain_client import BlockingClient
 from tests.support.providers.bodies import completion
-from tests.support.providers.loopback import Reply, whole
 
 THREADS = 8
 
@@ -84,20 +82,6 @@ def test_eight_threads(client: Callable[[], Any], notebooks: int) -> None:
     until(lambda: not [thread for thread in threading.enumerate() if "worker" in thread.name])
 
 
-@pytest.mark.parametrize("kind", [OpenAI, AsyncOpenAI])
-def test_one_client_over_sockets(kind: Any) -> None:
-    """The connections of an `AsyncOpenAI` belong to one event loop, whichever threads wait."""
-
-    def reply(request: dict[str, Any]) -> Reply:
-        return whole(ScriptedAnswer(request["messages"][-1]["content"]))
-
-    with server_beside(reply) as server:
-        swarm = Swarm(kind(base_url=server.base_url, api_key="k", max_retries=0))
-        with swarm, ThreadPoolExecutor(4) as pool:
-            texts = [str(number) for number in range(24)]
-            assert list(pool.map(lambda text: swarm.run(Agent(), text).text, texts)) == texts
-
-
 def test_a_function_of_one_thread_does_not_hold_up_the_others() -> None:
     """While one caller is busy with its plain function, the runs of others go on."""
     gate = threading.Event()
@@ -114,32 +98,6 @@ def test_a_function_of_one_thread_does_not_hold_up_the_others() -> None:
         assert results(other.run(Agent(functions=[quick]), "Go")) == ["quick"]
         gate.set()
         assert results(held.result()) == ["passed"]
-
-
-def test_each_thread_wakes_up_when_its_own_run_has_ended() -> None:
-    """Two runs go on together, and their async functions may wait for each other."""
-    second_began = threading.Event()
-
-    async def until_second() -> str:
-        while not second_began.is_set():
-            await asyncio.sleep(0.001)
-        return "first"
-
-    async def after_first() -> str:
-        second_began.set()
-        await asyncio.sleep(0.02)
-        return "second"
-
-    agents = [Agent(functions=[until_second]), Agent(functions=[after_first])]
-    clients = [BlockingClient(call("until_second"), "Done"), BlockingClient(call("after_first"), "Done")]
-    swarm = Swarm(clients[0])
-    with swarm, ThreadPoolExecutor(1) as pool:
-        first = pool.submit(swarm.run, agents[0], "Go")
-        until(lambda: clients[0].requests)
-        time.sleep(0.01)
-        swarm.client = clients[1]
-        assert results(swarm.run(agents[1], "Go")) == ["second"]
-        assert results(first.result()) == ["first"]
 
 
 def holding() -> tuple[threading.Event, threading.Event, Callable[[], Awaitable[str]]]:
@@ -188,16 +146,6 @@ def test_a_stream_dropped_while_another_thread_waits() -> None:
         until(lambda: not model.open_streams)
         gate.set()
         assert run.result().text == "Done"
-
-
-def test_a_stream_dropped_in_a_notebook() -> None:
-    """In a thread with a running event loop it is closed too."""
-    model = ScriptedModel([ScriptedAnswer("Hello", pause=0.001)], cut=1)
-    with Swarm(model.client()) as swarm:
-        streams = [swarm.run(Agent(), "Go", stream=True)]
-        next(streams[0])
-        in_notebook(streams.clear)
-        until(lambda: not model.open_streams)
 
 
 def test_a_live_function_while_the_consumer_does_something_else() -> None:
