@@ -34,16 +34,6 @@ def test_a_pause_is_for_all_requests_and_as_long_as_the_server_asked() -> None:
     assert policy.wait(0, 33.0) == 0
 
 
-def test_rejections_of_requests_that_were_in_flight_together_are_one_pause() -> None:
-    """They do not lengthen the pause, and the next pause is the second one."""
-    policy = policy_of()
-    together = [policy.admit(0, 0.0) for _ in range(3)]
-    pauses = [policy.rejected(admission, 0.0, None, Rejections()) for admission in together]
-    assert pauses == [1, None, None]
-    assert policy.wait(0, 0.0) == 1
-    assert policy.rejected(policy.admit(0, 1.0), 1.0, None, Rejections()) == 2
-
-
 def test_a_wait_that_no_clock_can_measure_is_over() -> None:
     """A request that comes to the end of a pause goes, even if its clock is a little early."""
     policy = policy_of()
@@ -69,12 +59,6 @@ def test_pauses_of_unknown_length_double(unsaid: float | None) -> None:
     now = newer.at
     policy.answered(go_when_allowed(policy, 0, now))
     assert policy.rejected(go_when_allowed(policy, 0, now + 60), now + 60, unsaid, Rejections()) == 0.75
-
-
-def test_a_short_retry_after_is_believed_at_first() -> None:
-    """A server may ask for less than the first pause of unknown length."""
-    policy = policy_of()
-    assert policy.rejected(policy.admit(0, 0.0), 0.0, 0.1, Rejections()) == 0.1
 
 
 def test_a_retry_after_that_did_not_help_is_believed_less_and_less() -> None:
@@ -120,15 +104,6 @@ def test_a_rejection_of_the_first_request_after_a_pause_says_nothing_about_how_m
     assert _rounds(policy, 10.0, 3) == [1, 2, 4]
 
 
-def test_if_two_at_once_were_too_many_it_grows_slowly_from_the_start() -> None:
-    """Half of two is one: from there one more for each round, or for two of them."""
-    policy = policy_of()
-    policy.rejected(policy.admit(0, 0.0), 0.0, 1.0, Rejections())
-    policy.answered(policy.admit(0, 1.0))
-    policy.rejected([policy.admit(0, 1.0), policy.admit(0, 1.0)][0], 1.0, 1.0, Rejections())
-    assert _rounds(policy, 10.0, 5) == [1, 2, 2, 3, 4]
-
-
 def _rounds(policy: RatePolicy, now: float, count: int) -> list[int]:
     """How many go together, when all of each round are answered."""
     rounds = []
@@ -150,15 +125,6 @@ def test_a_request_that_is_not_rejected_within_two_seconds_counts_as_accepted() 
     assert policy.wait(0, 10.5) == 1.5
     assert policy.wait(0, 12.0) == 0
     policy.answered(slow)
-
-
-def test_a_request_that_ends_without_a_result_makes_room_for_one_other() -> None:
-    """A cancelled request is no evidence about limits."""
-    policy = policy_of()
-    policy.rejected(policy.admit(0, 0.0), 0.0, 10.0, Rejections())
-    policy.finished(policy.admit(0, 10.0))
-    policy.admit(0, 10.0)
-    assert policy.wait(0, 10.0) > 0
 
 
 def reject_again(
@@ -222,18 +188,6 @@ def test_when_a_rejection_is_about_one_request_alone(counts: list[tuple[int, int
     """From the third one on: if other requests were accepted since the last one, and fewer or none rejected."""
     past = Rejections()
     assert [past.add(accepted, rejected) for accepted, rejected in counts] == verdicts
-
-
-def test_a_few_rejections_of_others_do_not_pause_all_requests() -> None:
-    """If more are accepted than rejected it waits alone; but that is no reason to give up early."""
-    policy, past = policy_of(), Rejections()
-    for now in (0.0, 10.0):
-        reject_again(policy, past, now)
-    reject_again(policy, Rejections(), 20.0)
-    for now in (30.0, 31.0):
-        policy.answered(go_when_allowed(policy, 0, now))
-    assert reject_again(policy, past, 40.0) == (None, 2)
-    assert past.alone == 0
 
 
 def test_a_slow_rejection_does_not_count_as_accepted() -> None:

@@ -28,25 +28,8 @@ async def test_no_more_requests_in_a_minute_than_the_limit() -> None:
         assert later - at >= MINUTE - 0.01
 
 
-@in_virtual_time
-async def test_every_turn_counts() -> None:
-    """The limit is one of requests, not of runs."""
-    model = TimedModel([call("look"), call("look"), "Done"])
-    await limited(model, requests=2).run(Agent(functions=[look]), "Go")
-    assert model.times[2] - model.times[0] == pytest.approx(MINUTE)
-
-
 def look() -> str:
     return "seen"
-
-
-@in_virtual_time
-async def test_requests_go_in_the_order_in_which_they_came() -> None:
-    """First come, first served, in every way to run."""
-    model = TimedModel()
-    await run_all(limited(model, requests=2), 9)
-    order = [int(request.messages[0]["content"]) for request in model.requests]
-    assert order == list(range(9))
 
 
 @in_virtual_time
@@ -134,17 +117,6 @@ async def test_without_a_count_the_estimate_stays(usage: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_request_that_was_refused_has_used_no_token() -> None:
-    """The next one goes at once, even if it needs all tokens of a minute."""
-    model = TimedModel([busy(status=400), "Hi"])
-    swarm = limited(model, tokens=1)
-    with pytest.raises(CompletionError):
-        await swarm.run(Agent(), "1")
-    await swarm.run(Agent(), "2")
-    assert model.times == [0, 0]
-
-
-@in_virtual_time
 async def test_a_slow_reader_holds_up_no_other_run() -> None:
     """After a pause, a started answer lets the next request go, however slowly it is read."""
     model = TimedModel([busy(10), ScriptedAnswer("Hello there"), "Hi"])
@@ -161,19 +133,6 @@ async def test_a_slow_reader_holds_up_no_other_run() -> None:
 async def wait_and_run(swarm: AsyncSwarm) -> None:
     await anyio.sleep(5)
     await swarm.run(Agent(), "meanwhile")
-
-
-@in_virtual_time
-async def test_a_run_inside_a_tool_keeps_the_limit_too() -> None:
-    """The outer run does not block the limit while its tools run."""
-    model = TimedModel([call("ask"), "Inner", "Outer"])
-    swarm = limited(model, requests=1)
-
-    async def ask() -> str:
-        return (await swarm.run(Agent(), "Inner?")).text
-
-    assert (await swarm.run(Agent(functions=[ask]), "Go")).text == "Outer"
-    assert model.times == pytest.approx([0, MINUTE, 2 * MINUTE])
 
 
 @pytest.mark.parametrize("face", FACES[1:])
@@ -196,21 +155,6 @@ async def test_a_stream_that_is_left_is_closed(face: str) -> None:
 
 
 @in_virtual_time
-async def test_a_run_that_gives_up_waiting_has_a_response() -> None:
-    """The response has the messages before the wait, as for any run that is cancelled."""
-    model = TimedModel([call("look"), "never sent"])
-    swarm = limited(model, requests=1)
-    stream = swarm.stream(Agent(functions=[look]), "Go")
-    with anyio.move_on_after(20):
-        async with stream as run:
-            async for _ in run:
-                pass
-    assert stream.response.stop == "cancelled"
-    assert [message["role"] for message in stream.response.messages] == ["assistant", "tool"]
-    assert len(model.requests) == 1
-
-
-@in_virtual_time
 async def test_an_adaptive_limit_follows_the_results_of_all_requests() -> None:
     """Inside the block a rejection pauses all runs, also without limits, and the adaptive limit follows all of them."""
     model = TimedModel([busy(30), *["Hi"] * 6])
@@ -224,26 +168,6 @@ async def test_an_adaptive_limit_follows_the_results_of_all_requests() -> None:
         assert limit.limit == 5
     await swarm.run(Agent(), "Hi")
     assert limit.limit == 5, "outside of the block it gets no results"
-
-
-@pytest.mark.parametrize(("status", "limit_after"), [(409, 9), (500, 6)])
-@in_virtual_time
-async def test_an_overload_makes_the_adaptive_limit_smaller(status: int, limit_after: int) -> None:
-    """A 5xx costs a quarter of the limit, a conflict nothing; both are retried."""
-    model = TimedModel([busy(status=status), "Hi"])
-    swarm = AsyncSwarm(client_of(model, max_retries=1))
-    with swarm._rate_limiter.adaptive(8, 100) as limit:
-        await swarm.run(Agent(), "Hi")
-    assert limit.limit == limit_after
-
-
-@in_virtual_time
-async def test_without_limits_retries_are_the_sdks() -> None:
-    """Nothing stands between a run and the client."""
-    model = TimedModel([busy(0.02), "Hi"])
-    swarm = AsyncSwarm(client_of(model, max_retries=1))
-    assert (await swarm.run(Agent(), "Hi")).text == "Hi"
-    assert model.times == pytest.approx([0, 0.02])
 
 
 @in_virtual_time

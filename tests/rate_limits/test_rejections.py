@@ -11,8 +11,8 @@ import anyio
 import httpx
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits, StreamInterrupted
-from aswarm.middleware import Handlers, retry
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits
+from aswarm.middleware import Handlers
 from aswarm.testing import Failure, RawAnswer, Request, ScriptedAnswer
 from tests.support.rate_limits.timed_models import MINUTE, TimedModel, busy, client_of, limited, run_all
 from tests.support.runtime.virtual_time import in_virtual_time
@@ -77,16 +77,6 @@ async def test_a_request_that_is_always_rejected_ends_with_the_error() -> None:
     assert len(model.times) == 10
 
 
-@in_virtual_time
-async def test_a_request_that_was_rejected_often_enough_is_not_retried_further_out() -> None:
-    """A middleware that retries does not start again."""
-    model = TimedModel(lambda _: busy(2))
-    swarm = AsyncSwarm(client_of(model), rate_limits=RateLimits(), middleware=[retry(attempts=3)])
-    with pytest.raises(CompletionError):
-        await swarm.run(Agent(), "Hi")
-    assert len(model.times) == 10
-
-
 def too_large(request: Request) -> Any:
     """A model that always rejects "large", without a reason, and takes two seconds for other requests."""
     return busy() if request.messages[-1]["content"] == "large" else ScriptedAnswer("Hi", delay=2)
@@ -139,14 +129,6 @@ async def test_a_request_that_is_over_the_limit_itself_fails_at_once(answer: Any
     assert isinstance(first.error, CompletionError)
     assert not first.error.retryable
     assert (second.error, model.times) == (None, [0, 0])
-
-
-@in_virtual_time
-async def test_any_retryable_answer_with_a_retry_after_is_a_rejection() -> None:
-    """Overloaded servers send 503 with Retry-After."""
-    model = TimedModel([busy(10, 503), "Hi"])
-    await limited(model).run(Agent(), "Hi")
-    assert model.times == pytest.approx([0, 10])
 
 
 @pytest.mark.parametrize("failure", [busy(), busy(code="insufficient_quota"), busy(1, 400), busy(status=404)])
@@ -222,14 +204,4 @@ async def test_a_failure_that_the_sdk_would_not_retry_is_not_retried(failure: An
     retries = 0 if failure == busy(status=500) else 5
     with pytest.raises(CompletionError):
         await limited(model, max_retries=retries).run(Agent(), "Hi")
-    assert len(model.times) == 1
-
-
-@in_virtual_time
-async def test_a_stream_that_had_begun_is_not_retried() -> None:
-    """A reader does not get the same text twice."""
-    model = TimedModel([ScriptedAnswer("Hello", break_after=2)])
-    with pytest.raises(StreamInterrupted):
-        async for _ in limited(model, max_retries=5).run(Agent(), "Hi", stream=True):
-            pass
     assert len(model.times) == 1
