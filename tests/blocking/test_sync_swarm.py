@@ -97,6 +97,13 @@ def test_all_arguments_arrive() -> None:
     assert [request["model"] for request in client.requests] == ["m"] * 4
 
 
+def test_debug_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """In Swarm's wording."""
+    with Swarm(BlockingClient("Done")) as swarm:
+        swarm.run(Agent(), "Go", debug=True)
+    assert "Getting chat completion for...:" in capsys.readouterr().out
+
+
 @every_face
 def test_the_id_of_a_run(face: str) -> None:
     """A run has the given id, or a new one; the streams have it too."""
@@ -107,10 +114,12 @@ def test_the_id_of_a_run(face: str) -> None:
         assert swarm.stream(Agent(), "Go", run_id="mine").run_id == "mine"
 
 
-def test_a_budget_that_raises_has_the_partial_response() -> None:
-    """`then="raise"` raises a BudgetError in the thread of the caller."""
-    swarm = Swarm(ScriptedModel([call("look")]).client())
+@pytest.mark.parametrize("default", [True, False])
+def test_a_budget_that_raises_has_the_partial_response(default: bool) -> None:
+    """A BudgetError in the thread of the caller, for a budget of the swarm or of the run."""
+    options: dict[str, Any] = {"budget": Budget(turns=1, then="raise")}
+    swarm = Swarm(ScriptedModel([call("look")]).client(), **(options if default else {}))
     with pytest.raises(BudgetError) as caught:
-        swarm.run(Agent(functions=[]), "Go", budget=Budget(turns=1, then="raise"))
+        swarm.run(Agent(functions=[]), "Go", **({} if default else options))
     assert caught.value.response is not None
     assert caught.value.response.spent == "turns"

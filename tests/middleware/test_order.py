@@ -220,3 +220,16 @@ async def test_the_state_of_many_runs_does_not_mix(size: int) -> None:
         for number in range(size):
             group.start_soon(one, number)
     assert sorted(seen.items) == sorted((str(number), turn) for number in range(size) for turn in (1, 2))
+
+
+async def test_a_swarm_keeps_its_own_list() -> None:
+    """A later change of the caller's list changes nothing, and an iterator is read once."""
+    notes: list[str] = []
+    listed = [noting("a", notes)]
+    first = AsyncSwarm(ScriptedModel(["Hi"]).client(), middleware=listed)
+    second = AsyncSwarm(ScriptedModel(["Hi", "Hi"]).client(), middleware=iter([noting("b", notes)]))
+    listed.clear()
+    await first.run(Agent(), "Hi")
+    await second.run(Agent(), "Hi")
+    await second.run(Agent(), "Hi")
+    assert [note for note in notes if note.endswith("asks")] == ["a asks", "b asks", "b asks"]

@@ -16,7 +16,7 @@ from aswarm.code import code_tool
 from aswarm.testing import ScriptedModel, call
 
 if TYPE_CHECKING:
-    pass
+    from decimal import Decimal
 
 
 class Desk:
@@ -267,6 +267,18 @@ def test_a_blocking_run_in_another_thread_finds_the_names_that_the_agent_saw() -
     swarm = Swarm(ScriptedModel([call("bare", q={"n": 7}), "Done."]).client())
     response = swarm.run(Agent(functions=[bare]), [{"role": "user", "content": "Go"}])
     assert response.messages[1]["content"] == "7"
+
+
+def test_a_global_name_for_type_checkers_only_is_a_string_with_a_warning() -> None:
+    """The function around this one is gone, so the name may be global, and the function may well expect a text."""
+
+    def pay(amount: Decimal) -> str:
+        return str(amount)
+
+    pay.__qualname__ = "removed.<locals>.pay"
+    with pytest.warns(UserWarning, match="the hint of 'amount' cannot be resolved"):
+        described = function_to_json(pay)
+    assert described["function"]["parameters"]["properties"] == {"amount": {"type": "string"}}
 
 
 @dataclass

@@ -173,10 +173,13 @@ def test_the_toolbox_is_made_again_once_the_agent_has_changed() -> None:
     second = toolbox(agent)
     agent.functions = [look]
     third = toolbox(agent)
-    assert [list(box.tools) for box in (first, second, third)] == [
+    agent.functions.append(find)
+    fourth = toolbox(agent)
+    assert [list(box.tools) for box in (first, second, third, fourth)] == [
         ["look", "transfer_to_desk"],
         ["look", "transfer_to_office"],
         ["look"],
+        ["look", "find"],
     ]
 
 

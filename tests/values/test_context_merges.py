@@ -22,6 +22,7 @@ from pydantic import (
     RootModel,
     computed_field,
     field_serializer,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -618,6 +619,27 @@ class ClosedShop(BaseModel):
 def test_a_closed_type_does_not_fit_unknown_keys() -> None:
     with pytest.raises(ConfigurationError, match="hidden: Extra inputs are not permitted"):
         type_of(ClosedShop).view({"closed": {"name": "a", "hidden": 1}})
+
+
+class Trimmed(BaseModel):
+    names: list[str] = []
+    line: Line = Line(name="")
+
+    @field_validator("names")
+    @classmethod
+    def _distinct(cls, names: list[str]) -> list[str]:
+        return list(dict.fromkeys(names))
+
+
+def test_validators_decide_the_written_values() -> None:
+    def change(view: Any) -> None:
+        view.names.append("a")
+        view.line.number = "7"
+
+    assert changed(Trimmed, {"names": ["a", "b"], "line": {"name": "x", "hidden": 1}}, change) == {
+        "names": ["a", "b"],
+        "line": {"name": "x", "number": 7, "hidden": 1},
+    }
 
 
 # --- in runs ---

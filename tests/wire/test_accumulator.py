@@ -48,6 +48,15 @@ def test_a_code_that_is_no_http_status_is_not_retryable() -> None:
     assert not caught.value.retryable
 
 
+def test_an_error_that_is_only_a_finish_reason() -> None:
+    """OpenRouter sends it without an error beside it; the text so far stays."""
+    accumulator = Accumulator()
+    accumulator.feed(chunk({"content": "Hel"}))
+    with pytest.raises(CompletionError, match=r"^the provider ended the completion with finish_reason 'error'$"):
+        accumulator.feed(chunk({}, "error"))
+    assert accumulator.text == "Hel"
+
+
 def test_a_finish_reason_is_kept_from_being_erased() -> None:
     """A null finish reason after the real one (Azure's late chunks) does not take it back."""
     assert (
