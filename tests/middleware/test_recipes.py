@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -25,7 +24,6 @@ from aswarm.middleware import (
     redact,
 )
 from aswarm.testing import Failure, ScriptedModel, call, check_history, check_middleware
-from tests.support.middleware.middlewares import Chunks, around_completions
 from tests.support.providers.sources import KINDS, client_of, script_of
 from tests.support.run.ways_to_run import FACES, consume
 from tests.support.sampling import listed
@@ -43,29 +41,6 @@ async def run(swarm: AsyncSwarm, face: str, **options: Any) -> Response:
     await consume(swarm, Agent(functions=[pay]), face, left, **options)
     check_history(left[0].messages)
     return left[0]
-
-
-async def test_a_changed_response_does_not_change_a_cache() -> None:
-    """A run makes its own messages from chunks, so that a cache can return the same chunks again."""
-    parts = [
-        {"type": "text", "text": "Hello"},
-        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
-    ]
-    message = {"content": parts, "tool_calls": None, "reasoning_details": [{"type": "x", "text": "hm"}]}
-    kept = [{"choices": [{"message": message, "finish_reason": "stop"}]}]
-
-    async def canned(_: object, request: CompletionRequest) -> Chunks:
-        for each in kept:
-            yield each
-
-    before = copy.deepcopy(kept)
-    response = await AsyncSwarm(script_of([]).client(), middleware=[around_completions(canned)]).run(Agent(), "Hi")
-    assert response.text == "Hello"
-    (made,) = response.messages
-    made["content"][0]["text"] = "changed"
-    made["reasoning_details"][0]["text"] = "changed"
-    made["content"].append("more")
-    assert kept == before
 
 
 def timing(times: list[tuple[str, str, float]]) -> Middleware:

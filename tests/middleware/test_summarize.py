@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, RunError
-from aswarm.middleware import CompletionRequest, fallback, retry, summarize
+from aswarm.middleware import CompletionRequest, fallback, summarize
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call, check_history, check_middleware
 from tests.support.middleware.middlewares import asking_first
 from tests.support.wire.response_bodies import check_body
@@ -259,17 +259,6 @@ async def test_a_failure_of_the_summarizer_names_it() -> None:
         await swarm.run(Agent(), [*exchanges(8), user("And?")])
     assert (caught.value.status_code, caught.value.retryable) == (503, True)
     assert store == {}
-
-
-async def test_retry_asks_again_for_a_summary() -> None:
-    """A `retry` around it, or inside it, repeats a failed summary."""
-    for place in (0, 1):
-        model = Model(Failure(503, "busy", headers={"retry-after": "0"}))
-        middleware = [summarize(WRITER, above_tokens=900)]
-        middleware.insert(place, retry(attempts=2))
-        response = await AsyncSwarm(model.client(), middleware=middleware).run(Agent(), [*exchanges(8), user("And?")])
-        assert response.text == "Done."
-        assert len(model.summarized) == 2
 
 
 async def test_an_empty_summary_is_an_error() -> None:

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import anyio
 import pytest
 
 from aswarm import (
@@ -185,24 +184,6 @@ async def test_an_outcome_can_be_rewritten() -> None:
     response, events = await events_of(hide, Agent(functions=[look]), call("look", city="Oslo"), "Done.")
     assert answers(response) == ["*** is sunny"]
     assert of_kind(events, ToolCallFinished)[0].error is secret
-
-
-async def test_calls_of_a_group_pass_the_middleware_together() -> None:
-    """A middleware that waits delays only its own call."""
-    together = anyio.Event()
-    waiting: list[str] = []
-
-    async def meet(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        waiting.append(call.id)
-        if len(waiting) == 3:
-            together.set()
-        with anyio.fail_after(60):
-            await together.wait()
-        return await inner(call, context, started)
-
-    steps = [[call("look_too", city=str(number)) for number in range(3)], "Done."]
-    response, _ = await events_of(meet, Agent(functions=[look_too]), *steps)
-    assert answers(response) == ["0 is sunny", "1 is sunny", "2 is sunny"]
 
 
 async def test_the_calls_of_a_resumed_run_pass_the_middleware() -> None:

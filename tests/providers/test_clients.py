@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
@@ -14,7 +13,7 @@ from openai import AsyncOpenAI
 from openai.resources.chat.completions import AsyncCompletions
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Response, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, Response, StreamInterrupted
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.providers.faces import respond
 from tests.support.providers.loopback import data_of, sse, whole
@@ -205,26 +204,6 @@ async def test_a_patched_create_is_called(where: str, face: str, monkeypatch: py
     check(await through(client, face))
     assert model.requests == []
     assert [len(roles) for roles in seen] == [2, 5, 8]
-
-
-async def test_a_completion_source_is_used_as_it_is() -> None:
-    """An object with `complete` gets the request, agent included, and its chunks or whole completions are the answer."""
-
-    class Source:
-        def __init__(self) -> None:
-            self.seen: list[CompletionRequest] = []
-
-        async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            self.seen.append(request)
-            answer = SCRIPT[len(self.seen) - 1]
-            for chunk in chunks(answer) if request.stream else [completion(answer)]:
-                yield chunk
-
-    for face in FACES:
-        source = Source()
-        check(await through(source, face))
-        assert [request.agent.name for request in source.seen] == ["Agent"] * 3
-        assert json.dumps(source.seen[0].body)
 
 
 @pytest.mark.parametrize(("include_usage", "expected"), [(None, None), (True, {"include_usage": True}), (False, None)])

@@ -243,19 +243,6 @@ async def test_a_call_whose_failure_ends_the_run_has_an_outcome() -> None:
     assert caught.value.response.messages[1]["content"] == "Error: the call failed."
 
 
-async def test_a_call_that_never_ran_stays_open_when_its_failure_ends_the_run() -> None:
-    """The hook ends the run because a function does not exist: no function ran, so no result is recorded."""
-
-    def stop(_: ToolFailure) -> str:
-        raise LookupError("no more")
-
-    model = ScriptedModel([call("nowhere")])
-    with pytest.raises(RunError) as caught:
-        await AsyncSwarm(client=model.client(), tool_error=stop).run(Agent(), "Hi")
-    assert caught.value.response is not None
-    assert [message["role"] for message in caught.value.response.messages] == ["assistant"]
-
-
 class Shown:
     def __str__(self) -> str:
         return "shown"
