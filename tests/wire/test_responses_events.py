@@ -422,6 +422,27 @@ def test_an_incomplete_response(details: Json | None, finish: str, is_whole: boo
     assert (completion.message["content"], completion.finish_reason) == ("Hello", finish)
 
 
+def test_usage_has_cached_and_reasoning_tokens() -> None:
+    """They have the names of Chat Completions."""
+    usage = {
+        "input_tokens": 7,
+        "input_tokens_details": {"cached_tokens": 3},
+        "output_tokens": 5,
+        "output_tokens_details": {"reasoning_tokens": 2},
+        "total_tokens": 12,
+    }
+    completion, _ = read(encoded([done(MESSAGE, usage=usage)]))
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens, completion.usage.total_tokens) == (
+        7,
+        5,
+        12,
+    )
+    assert completion.usage.details == {
+        "prompt_tokens_details": {"cached_tokens": 3},
+        "completion_tokens_details": {"reasoning_tokens": 2},
+    }
+
+
 @pytest.mark.parametrize(
     ("sent", "text", "retryable"),
     [
