@@ -13,8 +13,6 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
 from aswarm.batch import Item, Outcome
-from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step
-from aswarm.testing import call as scripted_call
 from tests.support.batch.batches import AGENT, Echo, answer, call, idle, outcomes_of, text_of
 
 pytestmark = pytest.mark.anyio
@@ -56,44 +54,6 @@ async def test_an_outcome_describes_the_run() -> None:
     assert (outcome.attempts, outcome.error) == (1, None)
     assert outcome.metadata is metadata
     assert 0 <= outcome.duration < 60
-
-
-@pytest.mark.parametrize("api", ["chat", "responses"])
-async def test_a_batch_gives_the_same_over_both_apis(api: Any) -> None:
-    """Calls, a final failure and a rejected request have the same outcomes over both APIs."""
-    rejected: list[str] = []
-
-    def step(request: Request) -> Step:
-        sent: list[Any] = request.body.get("messages") or request.body["input"]
-        (said,) = [item["content"] for item in sent if item.get("role") == "user"]
-        if said == "bad":
-            return Failure(400, "No.")
-        if said == "rejected" and not rejected:
-            rejected.append(said)
-            return Failure(429, "Slow down.", "rate_limit_exceeded", headers={"retry-after-ms": "1"})
-        if sent[-1].get("role") == "tool" or sent[-1].get("type") == "function_call_output":
-            return f"{said} done"
-        return ScriptedAnswer(calls=[scripted_call("order", call_id="c1")])
-
-    async def order() -> str:
-        return "ordered"
-
-    agent = Agent(model="gpt-6-luna", functions=[order])
-    items = [(name, name) for name in ("a", "bad", "rejected", "b")]
-    async with AsyncSwarm(ScriptedModel(step, api=api).client()).batch(agent, items, ordered=True) as batch:
-        outcomes = [outcome async for outcome in batch]
-    assert [outcome.id for outcome in outcomes] == ["a", "bad", "rejected", "b"]
-    assert [text_of(outcome) for outcome in outcomes if outcome.error is None] == ["a done", "rejected done", "b done"]
-    assert isinstance(outcomes[1].error, CompletionError)
-    assert outcomes[1].error.status_code == 400
-    assert [outcome.usage.requests for outcome in outcomes] == [2, 0, 2, 2]
-
-
-async def test_an_item_may_have_an_agent_of_its_own() -> None:
-    """An item runs with its own agent, and the other items with the agent of the batch."""
-    other = Agent(name="Other")
-    outcomes = await outcomes_of(Echo(), ["a", Item("b", agent=other)], ordered=True)
-    assert [outcome.response and outcome.response.agent for outcome in outcomes] == [AGENT, other]
 
 
 @pytest.mark.parametrize(

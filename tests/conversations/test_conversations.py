@@ -48,17 +48,6 @@ def chat_of(*script: Any, agent: Agent | None = None, store: Any = None, **optio
     return store.conversation("a", swarm_of(*script), agent=agent or Agent(functions=[order]), **options)
 
 
-async def test_a_run_adds_its_messages() -> None:
-    """The store has the whole history, the agent and the context variables."""
-    chat = chat_of(call("order", number=7), "It is on its way.", context_variables={"name": "Ann"})
-    response = await chat.run("Where is order 7?")
-    stored = await chat.load()
-    assert (response.text, response.stop) == ("It is on its way.", "answer")
-    assert stored.messages == [user("Where is order 7?"), *response.messages]
-    assert (stored.agent, stored.stop, stored.context_variables) == ("Agent", "answer", {"name": "Ann"})
-    check_history(stored.messages)
-
-
 async def test_a_conversation_that_was_never_written_is_empty() -> None:
     """It has the agent and a copy of the context variables with which it would start."""
     chat = chat_of(context_variables={"n": 1})
@@ -113,17 +102,6 @@ async def test_a_handoff_that_no_later_run_could_find_ends_the_run(functions: An
     assert stored.messages == [user("Hi"), *caught.value.response.messages]
     assert (stored.agent, stored.stop) == ("Agent" if len(calls) == 1 else "Middle 0", "error")
     check_history(stored.messages)
-
-
-@pytest.mark.parametrize("is_listed", [True, False])
-async def test_an_agent_that_was_added_later_is_found(is_listed: bool) -> None:
-    """Agents may change after the conversation was made, and a listed agent that can be found too is one agent."""
-    late, sales, first = Agent(name="Late"), Agent(name="Sales"), Agent(name="First")
-    script = [call("transfer_to_sales"), call("transfer_to_late"), "Late here."]
-    chat = chat_of(*script, agent=first, agents=[sales] if is_listed else [])
-    first.functions.append(sales)
-    sales.functions.append(late)
-    assert (await chat.run("Hi")).agent is late
 
 
 async def test_a_stored_agent_that_is_gone_is_an_error() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Response
 from aswarm.conversations import HistoryFunction, MessageBlock, last, own_turns, since_handoff, without_tool_results
 from aswarm.testing import ScriptedModel, check_history
-from tests.support.run.recording import asking, told, wire_call
+from tests.support.values.histories import answer, asking, made_call
 from tests.support.wire.response_bodies import check_body
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,12 @@ BEGINNINGS: list[list[Json]] = [
     [],
     [{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Be kind."}],
     [{"role": "assistant", "content": "Hello!"}],
-    [told("lost"), asking(wire_call("open"), wire_call("told")), told("told"), {"role": "user", "content": "Well?"}],
+    [
+        answer("lost"),
+        asking(made_call("open"), made_call("told")),
+        answer("told"),
+        {"role": "user", "content": "Well?"},
+    ],
     [{"role": "assistant", "content": ""}, {"role": "user", "content": [{"type": "text", "text": "Before"}]}],
 ]
 

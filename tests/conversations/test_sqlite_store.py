@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
-import signal
 import sqlite3
 import stat
 from contextlib import closing, nullcontext
@@ -174,36 +172,6 @@ async def test_a_file_that_stays_locked_is_an_error(path: Path, monkeypatch: pyt
             assert await store.load("a") is None
             other.execute("ROLLBACK")
         await store.write("a", change(None))
-
-
-async def test_a_full_disk_is_an_error(path: Path) -> None:
-    """Earlier conversations stay, and a write works again once there is room."""
-    first = change(None, user("1"))
-    async with SQLiteStore(path) as store:
-        await store.write("a", first)
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
-        try:
-            with pytest.raises(StoreError, match="cannot be used"):
-                await store.write("a", change(first, user("x" * 1_000_000)))
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-            signal.signal(signal.SIGXFSZ, ignored)
-        stored = await store.load("a")
-        assert stored is not None and len(stored.messages) == 1
-        await store.write("a", change(first, user("2")))
-
-
-async def test_a_damaged_table_is_an_error_of_one_transaction(path: Path) -> None:
-    """Other transactions of the same commit are done."""
-    async with SQLiteStore(path) as store:
-        await store.write("a", change(None))
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("DROP TABLE aswarm_message")
-        with pytest.raises(StoreError, match="no such table: aswarm_message"):
-            await store.load("a")
-        assert not await store.rename("b", "No such conversation")
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

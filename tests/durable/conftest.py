@@ -6,6 +6,7 @@ import importlib.util
 
 import pytest
 
+from tests.support.conversations.stores import emptied_database
 from tests.support.durable.durables import Shop
 
 collect_ignore_glob = [] if importlib.util.find_spec("dbos") else ["test_*.py"]
@@ -15,3 +16,9 @@ collect_ignore_glob = [] if importlib.util.find_spec("dbos") else ["test_*.py"]
 def shop() -> Shop:
     """The agents of a test, which count their calls."""
     return Shop()
+
+
+@pytest.fixture
+def url(postgres: str) -> str:
+    """An empty database of PostgreSQL."""
+    return emptied_database(postgres)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -360,3 +361,12 @@ async def test_a_run_that_is_cancelled_in_its_replay_ends_with_what_it_has_recor
     assert answers == ["counted 1", "cancelled; its outcome is unknown", "not run: interrupted"]
     assert response.stop == "cancelled"
     assert shop.keys["look"] == ["r:1:1"]
+
+
+async def test_an_exit_of_the_instructions_ends_only_its_run(tmp_path: Path, shop: Shop) -> None:
+    """The run has failed, and the worker executes the next run."""
+    agents = [Agent(name="A", instructions=lambda _: sys.exit(2)), Agent(name="B")]
+    async with durable(tmp_path, ["Hello."], shop, agents=agents) as runs:
+        with pytest.raises(RunError, match=r"SystemExit\(2\)"):
+            await (await runs.start("A", "Hi!")).result()
+        assert (await (await runs.start("B", "Hi!")).result()).text == "Hello."

@@ -13,16 +13,10 @@ import pytest
 from aswarm import AswarmError
 from aswarm.durable import DurableRun, DurableRuns
 from aswarm.testing import Request, call
-from tests.support.conversations.stores import emptied_database
 from tests.support.durable.durables import Shop, durable
 from tests.support.durable.postgres_proxy import PostgresProxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.processes]
-
-
-@pytest.fixture
-def url(postgres: str) -> str:
-    return emptied_database(postgres)
 
 
 def script(request: Request) -> Any:

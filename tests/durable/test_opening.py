@@ -1,8 +1,10 @@
-"""The errors at the opening of durable runs that are retried. No public name shows which errors they are."""
+"""Opening durable runs: missing packages, and the errors that are retried. No public name shows which errors they are."""
 
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,8 @@ import anyio
 import psycopg
 import pytest
 
-from aswarm import ConfigurationError, StoreError
+from aswarm import Agent, AsyncSwarm, ConfigurationError, StoreError
+from aswarm.durable import DurableRuns
 from aswarm.durable._dbos_connections import connection_pool, may_pass
 from tests.support.durable.durables import Shop, durable, refuse
 
@@ -74,3 +77,26 @@ def test_trio_is_refused(tmp_path: Path, shop: Shop) -> None:
 
     with pytest.raises(ConfigurationError, match="asyncio only"):
         anyio.run(main, backend="trio")
+
+
+@pytest.mark.parametrize(
+    ("package", "url"), [("psycopg", "postgresql://x"), ("dbos", "postgresql://x"), ("dbos", "sqlite:///runs.db")]
+)
+def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, package: str, url: str) -> None:
+    """When the object is made, without a package of the extra; the import needs none."""
+    find = __import__("importlib.util").util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == package else find(name))
+    with pytest.raises(ConfigurationError, match=f'need the package {package}: install the extra "durable"'):
+        DurableRuns(AsyncSwarm(), agents=Agent(), store=url, version="1")
+
+
+@pytest.mark.heavy
+@pytest.mark.processes
+def test_the_import_needs_no_package_of_the_extra() -> None:
+    """In a process of its own, without dbos, SQLAlchemy and psycopg."""
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['dbos', 'sqlalchemy', 'psycopg', 'starlette']))\n"
+        "import aswarm.durable; print(aswarm.durable.DurableRuns.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("DurableRuns\n", "")

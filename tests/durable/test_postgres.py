@@ -11,15 +11,9 @@ import pytest
 
 from aswarm import ConfigurationError
 from aswarm.testing import call
-from tests.support.conversations.stores import emptied_database
 from tests.support.durable.durables import Shop, die, durable
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest.fixture
-def url(postgres: str) -> str:
-    return emptied_database(postgres)
 
 
 async def test_a_dead_process_is_replaced(tmp_path: Path, url: str, shop: Shop) -> None:

@@ -7,33 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 
-from aswarm import Agent
-from aswarm.batch import Item
-from aswarm.testing import Request, ScriptedModel, call
-from tests.support.record.journaled import batch, noting
+from tests.support.record.journaled import batch
 
 KILLS = Path(__file__).with_name("journal_kills.py")
-
-
-@pytest.mark.anyio
-async def test_many_items_at_once(path: Path) -> None:
-    """Items that run together share transactions, and each has its own record; a rerun returns all of them."""
-
-    def answer(request: Request) -> Any:
-        last = request.messages[-1]
-        return call("one") if last["role"] == "user" else f"Bye {request.messages[-3]['content']}"
-
-    agent = Agent(functions=[noting([], "one")])
-    for model in (ScriptedModel(answer), ScriptedModel([])):
-        items = [Item(f"{number}", agent=agent) for number in range(300)]
-        async with batch(path, items, model.client(), concurrency=300, ordered=True) as outcomes:
-            texts = [outcome.response and outcome.response.text async for outcome in outcomes]
-        assert texts == [f"Bye {number}" for number in range(300)]
 
 
 @pytest.mark.anyio

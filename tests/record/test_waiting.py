@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, Answer, Approve, ConfigurationError, Hold, Response, current_call, tool, waiting
+from aswarm import Agent, Answer, Approve, ConfigurationError, Hold, Response, current_call, tool
 from aswarm.testing import check_history
 from tests.support.record.journaled import Died, Json, Script, calls, dies, kinds, rerun, says
 from tests.support.run.one_turn import contents
@@ -53,18 +53,6 @@ def stored(response: Response) -> list[Json]:
 
 async def decide(path: Path, model: Any, agent: Agent, history: Any, resume: Any) -> Response:
     return await rerun(path, model, agent, history, item="b", resume=resume)
-
-
-async def test_a_rerun_returns_the_response_of_an_item_that_waits(path: Path) -> None:
-    """`waiting` is in the record: the rerun asks no model and no function, and its response is equal."""
-    shop = Shop()
-    first = await rerun(path, Script(calls("look", "pay", "refund")), shop.agent)
-    second = await rerun(path, Script(), shop.agent)
-    assert (first.stop, [each.name for each in first.waiting]) == ("waiting", ["pay", "refund"])
-    assert first.waiting[0].data == {"accounts": [1, 2]}
-    assert second == first
-    assert second.waiting == waiting(stored(second))
-    assert (shop.asked, shop.ran) == (1, ["look"])
 
 
 async def test_a_hold_of_a_function_is_withdrawn_in_the_journal(path: Path) -> None:

@@ -36,21 +36,6 @@ async def history_of(runs: LocalRuns) -> Stored:
     return stored
 
 
-@pytest.mark.parametrize("conversation", ["c", None])
-async def test_a_stopped_run_has_each_answer_once(conversation: str | None) -> None:
-    """Its open call stands before a finished call; the end of the log repeats no answer."""
-    model = ScriptedModel([[call("pay", call_id="1"), call("look", call_id="2")]])
-    async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[pay, look])) as runs:
-        run = await started(runs, conversation)
-        assert (await run.last_entry()).response["stop"] == "waiting"
-        await run.cancel()
-        messages = (await run.result()).messages
-        stored = await runs.store.load("ann/c")
-    assert [message.get("tool_call_id") for message in messages] == [None, "1", "2"]
-    check_history(messages)
-    assert stored is None if conversation is None else stored and stored.messages[1:] == messages
-
-
 async def test_a_run_that_is_cancelled_while_a_call_waits_and_others_run_leaves_no_call_open() -> None:
     """Nobody can approve the call afterwards. A repeatable call that had started has an unknown outcome."""
     began = anyio.Event()

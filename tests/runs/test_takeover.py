@@ -225,24 +225,6 @@ async def test_another_version_does_not_continue_it(tmp_path: Path) -> None:
         check(entries, history, context, death)
 
 
-async def test_a_process_that_continues_a_run_may_die_too(tmp_path: Path) -> None:
-    """The third process finishes the run: one end, no function twice, the numbers of the entries go up."""
-    first = await deaths(tmp_path, "1")
-    for death in first[2::4]:
-        second, third = Notes(), Notes()
-        path = death.path.with_suffix(".second")
-        async with opened(death.path, second, version="1") as runs:
-            size = (await runs.get("r", user="ann")).last
-            while written(death.path) <= size + 3 and (await runs.get("r", user="ann")).is_running:
-                await anyio.sleep(0.001)
-            made = second.made.copy()
-            copied(death.path, path)
-        async with opened(path, third, version="1") as runs:
-            entries, history, context = await left(runs)
-        assert sum(entry.is_last for entry in entries) == 1
-        check_continued(entries, history, context, death, Notes(made), third)
-
-
 async def test_a_process_without_the_agent_closes_the_run(tmp_path: Path) -> None:
     """It cannot know the functions: the run fails, and the conversation goes on."""
     death = (await deaths(tmp_path, "1"))[4]

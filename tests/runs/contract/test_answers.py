@@ -76,7 +76,7 @@ async def test_settings_and_notes_outlive_a_question(place: Open, own: bool) -> 
 @also_durable("sqlite")
 async def test_a_waiting_run_that_is_cancelled_has_closed_calls(place: Open, workshop: Workshop) -> None:
     """They did not run, and a later answer is refused. A second cancel changes nothing, and the conversation goes on."""
-    calls = [call("look", number=1), ERASE[0], call("erase", call_id="f", name="note")]
+    calls = [ERASE[0], call("look", number=1), call("erase", call_id="f", name="note")]
     async with place([calls, "As you like."]) as it:
         asked = await it.waiting()
         assert (await asked.cancel("too late")).state == "stopped (too late)"
@@ -84,7 +84,7 @@ async def test_a_waiting_run_that_is_cancelled_has_closed_calls(place: Open, wor
         last, response = await asked.last_entry(), await asked.result()
         assert (last.type, response.stop, response.waiting) == ("RunStopped", "cancelled", [])
         answers = [message["content"] for message in response.messages[1:]]
-        assert answers == ["found 1", "not run: interrupted", "not run: interrupted"]
+        assert answers == ["not run: interrupted", "found 1", "not run: interrupted"]
         assert (await it.history())[1:] == response.messages == fold(await entries_of(asked)).response_messages
         for decisions in ({"e": True, "f": True}, {"e": False, "f": False}):
             with pytest.raises(AnswersRefused, match="does not wait for an answer") as refused:

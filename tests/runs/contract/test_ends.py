@@ -126,16 +126,6 @@ async def test_a_run_may_wait_for_a_reader_for_some_seconds(place: Open, worksho
             assert (await it.runs.get(kept.id, user="ann")).is_running
 
 
-async def test_a_run_goes_on_without_readers_by_default(place: Open, workshop: Workshop) -> None:
-    """With "finish" a reader that leaves changes nothing."""
-    async with place([call("slow"), "Done."]) as it:
-        run = await it.start()
-        with run._reading():
-            await workshop.began.wait()
-        workshop.go.set()
-        assert (await run.last_entry()).type == "RunFinished"
-
-
 # --- the end of the process -------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,6 @@ from aswarm import Agent, Hold, Result, current_call, tool
 from aswarm.testing import ScriptedAnswer, ScriptedCall
 from aswarm.testing.simulate import World
 
-NOTE = "(run with arguments changed by the user"
 UNKNOWN = "outcome is unknown"
 
 
