@@ -11,9 +11,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
+from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.batch import Item, Outcome
-from tests.support.batch.batches import AGENT, Echo, answer, call, idle, outcomes_of, text_of
+from tests.support.batch.batches import AGENT, Echo, idle, outcomes_of, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -104,25 +104,6 @@ async def test_bad_input_is_the_error_of_that_item(bad: Any) -> None:
     assert isinstance(outcome.error, ConfigurationError)
     assert (outcome.id, outcome.index, outcome.attempts, outcome.response) == ("1", 1, 0, None)
     assert outcome.usage.requests == 0
-
-
-async def test_an_error_has_the_partial_response() -> None:
-    """The error of an item has the messages and the usage of its finished turns."""
-
-    async def gate(text: str) -> Any:
-        if text == "x":
-            return answer("", [call("look")])
-        raise CompletionError("refused", status_code=400)
-
-    def look() -> str:
-        return "seen"
-
-    [outcome] = await outcomes_of(Echo(gate), ["x"], Agent(functions=[look]))
-    assert isinstance(outcome.error, CompletionError)
-    assert outcome.response is None
-    assert outcome.error.response is not None
-    assert [message["role"] for message in outcome.error.response.messages] == ["assistant", "tool"]
-    assert (outcome.usage.requests, outcome.attempts) == (1, 1)
 
 
 # --- order ------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from aswarm import ConfigurationError, StoreError
@@ -144,20 +143,6 @@ async def test_two_stores_of_one_file(path: Path) -> None:
         await two.write("a", change(stored, user("2")))
         with pytest.raises(Conflict):
             await one.write("a", change(first, user("3")))
-
-
-async def test_many_open_a_new_file_at_once(path: Path) -> None:
-    """Each of ten concurrent stores can use a new file."""
-
-    async def use(number: int) -> None:
-        async with SQLiteStore(path) as store:
-            await store.write(str(number), change(None))
-
-    async with anyio.create_task_group() as group:
-        for number in range(10):
-            group.start_soon(use, number)
-    async with SQLiteStore(path) as store:
-        assert len(await store.list()) == 10
 
 
 async def test_a_file_that_stays_locked_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

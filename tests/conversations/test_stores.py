@@ -393,23 +393,6 @@ async def test_a_message_that_is_not_json_is_an_error(store: Store) -> None:
     assert await store.load("a") is None
 
 
-async def test_many_write_at_once(store: Store) -> None:
-    """Each conversation has all of its messages, in order."""
-
-    async def write(name: str) -> None:
-        base = None
-        for number in range(5):
-            base = change(base, user(str(number)))
-            await store.write(name, base)
-
-    async with anyio.create_task_group() as group:
-        for number in range(30):
-            group.start_soon(write, str(number))
-    for number in range(30):
-        assert [each["content"] for each in (await loaded(store, f"{number}")).messages] == list("01234")
-    assert len(await store.list()) == 30
-
-
 async def test_of_two_at_once_one_is_first(store: Store) -> None:
     """Each other write is a Conflict, however close they are."""
     base = change(None, user("1"))

@@ -46,23 +46,6 @@ async def test_a_database_that_fails_for_a_moment_ends_nothing(
     assert len(shop.keys["slow"]) == 1
 
 
-async def test_an_end_that_cannot_be_written_is_left_to_the_next_process(
-    tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A process that stops does not wait for its database; the next one writes the end, from the record."""
-    async with durable(tmp_path, [call("slow"), "Hello."], shop) as runs:
-        refuse(runs, "aswarm_run", "UPDATE OF ended")
-        await runs.start("Boss", "Hi!", run_id="r")
-        shop.go.set()
-        while "another attempt follows" not in caplog.text:
-            await anyio.sleep(0.01)
-        await runs.drain(0)
-    allow(tmp_path)
-    async with durable(tmp_path, [], shop) as runs:
-        assert (await (await runs.get_run("r")).result()).text == "Hello."
-    assert len(shop.keys["slow"]) == 1
-
-
 async def test_an_attempt_that_cannot_start_is_left_to_the_next_process(
     tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,7 +16,6 @@ from aswarm._record.fold import Folded, fold
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.serve.wires.native.encoder import NativeWire
 from aswarm.serve.wires.sse import HEARTBEAT, retry
-from aswarm.testing import ScriptedAnswer as Scripted
 from aswarm.testing import ScriptedModel, call
 from tests.support.runs.run_logs import USER, Scene, logged_now, unhurried
 
@@ -293,11 +292,3 @@ def test_messages_that_a_run_got_meanwhile_are_recorded() -> None:
     (recorded,) = [entry.fields for entry in log if entry.type == "MessagesRecorded"]
     assert recorded == {"start": 1, "messages": [{"role": "user", "content": "More."}]}
     assert [each["content"] for each in fold(log[:-1]).response_messages] == ["One.", "More.", "Two."]
-
-
-def test_an_answer_cut_in_the_middle_is_partial() -> None:
-    """The text of an unfinished completion is in no message."""
-    log = log_of(Scripted("The end."))
-    at = next(at for at, entry in enumerate(log) if entry.type == "TextDelta")
-    assert (fold(log[: at + 1]).partial, fold(log[: at + 1]).response_messages) == ("The end.", [])
-    assert fold(log).partial == ""

@@ -55,21 +55,6 @@ async def test_the_response_of_a_finished_item_is_returned(path: Path) -> None:
     assert context["cart"] == {"items": ["ink"]}
 
 
-async def test_an_item_in_the_middle_is_resumed(path: Path) -> None:
-    """Recorded steps are answered from the record: no completion is requested again, and no call runs again."""
-    notes: list[str] = []
-    agent = Agent(functions=[noting(notes, "one"), noting(notes, "two")])
-    with pytest.raises(Died):
-        await rerun(path, Script(calls("one", "two"), calls("one"), dies()), agent)
-    model = Script(says("Done"))
-    response = await rerun(path, model, agent)
-    assert sorted(notes) == ["one", "one", "two"]
-    assert contents(response) == ["done", "done", "done"]
-    assert len(model.asked) == 1
-    assert response.usage.requests == 3
-    check_history(response.messages)
-
-
 async def test_a_call_without_an_outcome_is_not_repeated(path: Path) -> None:
     """A call that was started and has no outcome is answered as unknown; a later call of the turn runs."""
     notes: list[str] = []

@@ -10,7 +10,6 @@ import anyio
 import pytest
 
 from aswarm import Agent, Answer, Approve, ConfigurationError, Hold, Response, current_call, tool
-from aswarm.testing import check_history
 from tests.support.record.journaled import Died, Json, Script, calls, dies, kinds, rerun, says
 from tests.support.run.one_turn import contents
 
@@ -72,20 +71,6 @@ async def test_a_hold_of_a_function_is_withdrawn_in_the_journal(path: Path) -> N
     response = await rerun(path, Script(), shop.agent)
     assert (response.stop, [each.name for each in response.waiting], shop.asked) == ("waiting", ["pay"], 2)
     assert [each.name for each in response.unknown_calls] == ["die"]
-
-
-async def test_decisions_continue_a_stored_history_and_are_recorded(path: Path) -> None:
-    """A process that dies after the approved calls runs none of them again, and denied ones never."""
-    shop = Shop()
-    history = stored(await rerun(path, Script(calls("look", "pay", "refund")), shop.agent))
-    decisions = {"pay-1": Answer(2), "refund-2": Approve(expected={})}
-    with pytest.raises(Died):
-        await decide(path, Script(dies()), shop.agent, history, decisions)
-    response = await decide(path, Script(says("Done")), shop.agent, history, decisions)
-    assert (response.text, contents(response)) == ("Done", ["paid", "refunded"])
-    assert shop.ran[0] == "look"
-    assert sorted(shop.ran[1:], key=str) == [("pay", 2, {"accounts": [1, 2]}), "refund"]
-    check_history([*history, *response.messages])
 
 
 async def test_the_note_about_changed_arguments_is_made_again_in_a_rerun(path: Path) -> None:

@@ -20,7 +20,7 @@ from aswarm.runs import ClientTool, Entry, LocalRuns, NewRun, Run, RunNotFound, 
 from aswarm.serve import Service, local_only
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.leaving.run_scenes import settle
-from tests.support.runs.kept_runs import Place, Workshop, elsewhere, entries_of, in_file, in_memory, types_of
+from tests.support.runs.kept_runs import Place, Workshop, elsewhere, entries_of, in_file, in_memory
 from tests.support.sql.hooks import before_statements
 
 pytestmark = pytest.mark.anyio
@@ -160,28 +160,6 @@ async def test_reading_a_log_in_memory_lets_other_tasks_run(workshop: Workshop) 
             scope.cancel()
             await run.read()
         assert scope.cancelled_caught
-
-
-async def test_the_log_of_a_stopped_run_has_its_changes_of_the_context() -> None:
-    """The context variables that a function had set before it was stopped come before the last entry."""
-    began = anyio.Event()
-
-    async def note(context_variables: dict[str, Any]) -> str:
-        context_variables["noted"] = True
-        began.set()
-        await anyio.sleep(60)
-        return "noted"
-
-    async with (
-        AsyncSwarm(ScriptedModel([call("note")]).client()) as swarm,
-        LocalRuns(swarm, agents=Agent(functions=[note])) as runs,
-    ):
-        run = Run(runs, await runs.start(NewRun("ann", "c", "Hi!")))
-        await began.wait()
-        await run.cancel()
-        entries = await entries_of(run)
-    assert types_of(entries)[-2:] == ["ContextChanged", "RunStopped"]
-    assert entries[-2].fields["changes"] == {"noted": True}
 
 
 async def test_the_first_reason_to_stop_a_run_counts() -> None:
