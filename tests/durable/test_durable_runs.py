@@ -18,11 +18,31 @@ import pytest
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.batch import Item
 from aswarm.durable import DurableRuns
-from aswarm.runs import Limits, NewRun, RunRecord
+from aswarm.runs import AnswersRefused, Limits, NewRun, RunActive, RunRecord
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.durable.durables import Shop, die, durable
 
 pytestmark = pytest.mark.asyncio
+
+
+async def test_another_answer_is_refused(tmp_path: Path, shop: Shop) -> None:
+    """It is refused during and after the run that continues. An answer to a run that is active itself is refused as active."""
+    async with durable(tmp_path, [call("pay", call_id="p", amount=5), call("slow"), "Paid."], shop) as runs:
+        asked = await runs.start("Boss", "Pay!", run_id="a")
+        await asked.wait()
+        answered = await asked.answer({"p": True})
+        await shop.began.wait()
+        assert (await asked.answer({"p": True})).id == answered.id
+        with pytest.raises(AnswersRefused, match=answered.id) as refused:
+            await asked.answer({"p": False})
+        assert (refused.value.code, refused.value.status_code) == ("call_not_open", 409)
+        with pytest.raises(RunActive):
+            await answered.answer({"p": True})
+        shop.go.set()
+        await answered.wait()
+        with pytest.raises(AnswersRefused):
+            await asked.answer({"p": False})
+    assert len(shop.keys["pay"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,17 @@ async def errors_of(path: Path, *items: Item, model: Any = None) -> list[Any]:
         return [outcome.error async for outcome in outcomes]
 
 
+async def test_the_journal_of_a_newer_version(path: Path) -> None:
+    """A journal of another format is refused, and the error names both formats."""
+    await made(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    newer = r"written by a newer version of aswarm .its format is 7, this version reads 2"
+    with pytest.raises(ConfigurationError, match=newer):
+        async with batch(path):
+            pass
+
+
 # --- files ---
 
 
