@@ -15,14 +15,6 @@ pytestmark = pytest.mark.anyio
 REFUSED = "not run: the budget of 2 tool calls is used up"
 
 
-async def test_a_finished_item_keeps_the_limit_that_ended_it(path: Path) -> None:
-    """The recorded response has the name of the limit."""
-    agent = Agent(functions=[noting([], "one")])
-    response = await rerun(path, Script(calls("one", "one", "one")), agent, budget=Budget(tool_calls=2))
-    again = await rerun(path, Script(), agent)
-    assert (again, again.stop, again.spent) == (response, "budget", "tool_calls")
-
-
 @pytest.mark.parametrize("then", ["stop", "answer"])
 async def test_recorded_calls_count(path: Path, then: str) -> None:
     """Two calls ran before the process died, so no call runs after it."""

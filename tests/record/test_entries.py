@@ -202,20 +202,6 @@ def test_a_run_that_was_left_keeps_its_response() -> None:
     assert other.fields["message"] == "The run was stopped: enough."
 
 
-def test_an_agent_whose_functions_cannot_be_offered_leaves_a_log() -> None:
-    """The error of the run stays the error: looking for its tools again raises nothing."""
-
-    def bad(*arguments: int) -> str:
-        return ""
-
-    broken = Agent(name="B", functions=[bad])
-    asked = {"id": "c1", "type": "function", "function": {"name": "bad", "arguments": "{}"}}
-    maker = EntryMaker([USER, {"role": "assistant", "content": None, "tool_calls": [asked]}])
-    entry = maker.started("run", "chat", broken, resume=True)
-    assert entry.fields["resume"] == {}
-    assert entry.fields["calls"] == [{"index": 0, "id": "c1", "name": "bad", "arguments": "{}"}]
-
-
 def test_deltas_that_follow_each_other_are_joined() -> None:
     """The joined entry has the number of the last and the time of the first; another kind of delta starts another entry."""
 

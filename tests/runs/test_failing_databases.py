@@ -12,7 +12,6 @@ import anyio.to_thread
 import pytest
 
 from aswarm import StoreError
-from aswarm.conversations import Change
 from aswarm.runs import AnswersRefused, Limits, ShuttingDown, fold
 from aswarm.testing import Failure, ScriptedAnswer, call
 from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_file, in_memory, types_of
@@ -203,22 +202,6 @@ async def test_a_conversation_that_changes_while_a_run_starts(
         await (await place.start("Two.")).last_entry()
         assert [message["content"] for message in await place.history()] == ["One.", "Changed.", "Two.", "Yes."]
         assert (await place.history())[3]["sender"] == "Clerk"
-
-
-async def test_a_conversation_that_changes_while_a_run_goes_on(workshop: Workshop) -> None:
-    """The run fails with Conflict, and its log has its answer; the conversation keeps the change of the other writer."""
-    async with in_memory([call("slow"), "Done."], workshop) as place:
-        run = await place.start_slow()
-        stored = await place.store.load("ann/c")
-        assert stored is not None
-        other = [{"role": "user", "content": "Other."}]
-        await place.store.write("ann/c", Change(stored.revision, "other", 0, other, "Boss", {}))
-        workshop.go.set()
-        live = await entries_of(run)
-        assert (live[-1].type, live[-1].fields["error"]["type"]) == ("RunFailed", "Conflict")
-        assert live[-1].response["text"] == "Done."
-        assert [each.to_json() for each in await entries_of(run)] == [each.to_json() for each in live]
-        assert await place.history() == other
 
 
 async def test_draining_waits_for_a_run_that_is_about_to_start(
