@@ -108,19 +108,6 @@ async def test_an_item_is_known_by_its_own_context_variables(journal: Path, vari
         assert isinstance(outcome.error, ConfigurationError)
 
 
-async def test_an_end_that_cannot_be_recorded_has_the_response_too(journal: Path) -> None:
-    """A full disk at the last record is an error with the response."""
-    await fail(journal, "RunFinished")
-    taken: list[Outcome] = []
-    batch = Echo().swarm().batch(AGENT, ["x"], journal=journal)
-    with pytest.raises(RunError, match="cannot be written: disk full"):
-        await read(batch, taken)
-    [outcome] = taken
-    assert isinstance(outcome.error, RunError)
-    assert outcome.error.response is not None
-    assert outcome.error.response.text == "x"
-
-
 async def read(batch: Any, taken: list[Outcome]) -> None:
     async with batch as outcomes:
         async for outcome in outcomes:

@@ -102,6 +102,16 @@ async def test_a_typed_context_is_stored_and_a_resource_is_not(place: Open) -> N
         assert results == ["1 notes, True", "2 notes, True"]
 
 
+async def test_a_reader_that_comes_late_reads_the_same(place: Open) -> None:
+    """A live reader, a reader after the end, and a reader that continues in the middle get equal entries."""
+    async with place() as it:
+        run = await it.start()
+        live = await entries_of(run)
+        assert await entries_of(run) == live
+        assert await entries_of(run, after=5) == live[6:]
+        assert await entries_of(run, after=live[-1].seq) == []
+
+
 @also_durable("postgres")
 async def test_many_readers_share_a_run(place: Open, workshop: Workshop) -> None:
     """Readers at different positions of a live run each get every entry once."""
