@@ -16,6 +16,7 @@ from aswarm._record.fold import Folded, fold
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.serve.wires.native.encoder import NativeWire
 from aswarm.serve.wires.sse import HEARTBEAT, retry
+from aswarm.testing import ScriptedAnswer as Scripted
 from aswarm.testing import ScriptedModel, call
 from tests.support.runs.run_logs import USER, Scene, logged_now, unhurried
 
@@ -202,6 +203,20 @@ def test_a_run_that_was_left_keeps_its_response() -> None:
     assert other.fields["message"] == "The run was stopped: enough."
 
 
+def test_an_agent_whose_functions_cannot_be_offered_leaves_a_log() -> None:
+    """The error of the run stays the error: looking for its tools again raises nothing."""
+
+    def bad(*arguments: int) -> str:
+        return ""
+
+    broken = Agent(name="B", functions=[bad])
+    asked = {"id": "c1", "type": "function", "function": {"name": "bad", "arguments": "{}"}}
+    maker = EntryMaker([USER, {"role": "assistant", "content": None, "tool_calls": [asked]}])
+    entry = maker.started("run", "chat", broken, resume=True)
+    assert entry.fields["resume"] == {}
+    assert entry.fields["calls"] == [{"index": 0, "id": "c1", "name": "bad", "arguments": "{}"}]
+
+
 def test_deltas_that_follow_each_other_are_joined() -> None:
     """The joined entry has the number of the last and the time of the first; another kind of delta starts another entry."""
 
@@ -278,3 +293,11 @@ def test_messages_that_a_run_got_meanwhile_are_recorded() -> None:
     (recorded,) = [entry.fields for entry in log if entry.type == "MessagesRecorded"]
     assert recorded == {"start": 1, "messages": [{"role": "user", "content": "More."}]}
     assert [each["content"] for each in fold(log[:-1]).response_messages] == ["One.", "More.", "Two."]
+
+
+def test_an_answer_cut_in_the_middle_is_partial() -> None:
+    """The text of an unfinished completion is in no message."""
+    log = log_of(Scripted("The end."))
+    at = next(at for at, entry in enumerate(log) if entry.type == "TextDelta")
+    assert (fold(log[: at + 1]).partial, fold(log[: at + 1]).response_messages) == ("The end.", [])
+    assert fold(log).partial == ""
