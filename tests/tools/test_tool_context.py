@@ -17,11 +17,6 @@ from aswarm._run.filling import filled_arguments
 from aswarm._tools.filled import Filled, filled_parameters
 from aswarm._tools.tool import (
     as_tool,
-    may_return_result,
-    reads_context,
-    runs_together,
-    takes_context,
-    writes_context,
 )
 from aswarm._tools.toolbox import toolbox
 from tests.support.run.typed_desk import Database, Seen, Shop, ShopItems, balance, collect, spend
@@ -72,8 +67,8 @@ def _filled(hint: Any) -> Filled:
 def test_only_a_mapping_reads(hint: Any, reads: bool) -> None:
     """Who asks for a `Mapping` promises to read; who asks for anything else may write, and runs alone."""
     made = _taking_context(hint)
-    assert takes_context(made)
-    assert (reads_context(made), writes_context(made), runs_together(made)) == (reads, not reads, reads)
+    assert made.effects.takes_context
+    assert (made.effects.reads_context, made.effects.writes_context, made.effects.runs_together) == (reads, not reads, reads)
 
 
 def test_without_the_parameter_the_context_is_not_wanted() -> None:
@@ -84,7 +79,7 @@ def test_without_the_parameter_the_context_is_not_wanted() -> None:
         return str(context_variables)
 
     made = as_tool(f)
-    assert (takes_context(made), reads_context(made), writes_context(made)) == (False, False, False)
+    assert (made.effects.takes_context, made.effects.reads_context, made.effects.writes_context) == (False, False, False)
     assert made._schema.filled is None
 
 
@@ -124,7 +119,7 @@ def test_who_writes_gets_the_runs_own_dict() -> None:
 )
 def test_what_runs_beside_its_neighbours(made: Tool[..., Any], together: bool) -> None:
     """The concurrency table: coroutine functions that do not write, and tools that declare it."""
-    assert runs_together(made) is together
+    assert made.effects.runs_together is together
 
 
 class _Closable(Protocol):
@@ -193,7 +188,7 @@ def test_which_return_hints_admit_a_result(hint: Any, may: bool) -> None:
 
     if hint is not _UNSAID:
         f.__annotations__["return"] = hint
-    assert may_return_result(as_tool(f)) is may
+    assert as_tool(f).effects.may_return_result is may
 
 
 def test_the_hints_of_a_function_with_a_ready_schema_count() -> None:
@@ -205,9 +200,9 @@ def test_the_hints_of_a_function_with_a_ready_schema_count() -> None:
     async def reads(context_variables: Mapping[str, Any]) -> str: ...
     async def writes(context_variables: dict[str, Any]) -> Result: ...
 
-    assert (reads_context(ready(reads)), writes_context(ready(reads))) == (True, False)
-    assert (reads_context(ready(writes)), writes_context(ready(writes))) == (False, True)
-    assert [may_return_result(ready(each)) for each in (reads, writes, len, dict)] == [False, True, True, True]
+    assert (ready(reads).effects.reads_context, ready(reads).effects.writes_context) == (True, False)
+    assert (ready(writes).effects.reads_context, ready(writes).effects.writes_context) == (False, True)
+    assert [ready(each).effects.may_return_result for each in (reads, writes, len, dict)] == [False, True, True, True]
 
 
 # --- parameters that the run fills ---
@@ -260,12 +255,12 @@ def test_what_the_model_sends_for_a_resource_is_dropped() -> None:
 
 def test_a_type_decides_whether_a_call_may_write() -> None:
     """A read-only type runs beside its neighbours, as a Mapping does."""
-    assert (reads_context(as_tool(balance)), runs_together(as_tool(balance))) == (True, True)
-    assert (writes_context(as_tool(spend)), runs_together(as_tool(spend))) == (True, False)
+    assert (as_tool(balance).effects.reads_context, as_tool(balance).effects.runs_together) == (True, True)
+    assert (as_tool(spend).effects.writes_context, as_tool(spend).effects.runs_together) == (True, False)
 
 
 def test_a_resource_alone_does_not_make_a_call_run_alone() -> None:
-    assert runs_together(as_tool(of_protocol))
+    assert as_tool(of_protocol).effects.runs_together
 
 
 def test_a_bound_argument_is_not_filled() -> None:

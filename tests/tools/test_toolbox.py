@@ -18,10 +18,6 @@ from hypothesis import strategies as st
 
 from aswarm import Agent, ConfigurationError, function_to_json, function_tool, tool
 from aswarm._tools.directory import AgentDirectory
-from aswarm._tools.tool import (
-    runs_together,
-    takes_context,
-)
 from aswarm._tools.toolbox import toolbox, tools_of
 from aswarm._values.errors import CallerMistake
 from tests.support.tools.sample_functions import Service, Slotted, Unhashable, find, look
@@ -232,9 +228,9 @@ def test_a_handoff_says_to_whom_and_takes_nothing() -> None:
 def test_a_handoff_runs_beside_its_neighbours_without_a_thread() -> None:
     """It only gives back its agent, and changes no context."""
     made = tools_of(Agent(functions=[Agent(name="Sales")]))["transfer_to_sales"]
-    assert runs_together(made)
+    assert made.effects.runs_together
     assert not made.thread
-    assert not takes_context(made)
+    assert not made.effects.takes_context
 
 
 # --- hints that pydantic cannot describe ------------------------------------------------------------------------------

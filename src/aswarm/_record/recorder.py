@@ -32,7 +32,7 @@ from aswarm._run.outcome import ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventDelivery
 from aswarm._tools.directory import AgentDirectory
-from aswarm._tools.tool import NeedsApproval, writes_context
+from aswarm._tools.tool import NeedsApproval
 from aswarm._values.agent import Response, UnknownCall
 from aswarm._values.context import copy_containers
 from aswarm._values.decisions import is_run_inside
@@ -310,7 +310,7 @@ class Recorder:
 
         `call`: the call that has ended; None for a completion, around which a middleware may have changed nested values.
         """
-        is_reader = call is not None and not (call.tool is not None and writes_context(call.tool))
+        is_reader = call is not None and not (call.tool is not None and call.tool.effects.writes_context)
         return {} if is_reader and not self._has_middleware else self._changes.changed(context)
 
     def _note_end(self, call: Call, outcome: ToolOutcome) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aswarm._tools.tool import NeedsApproval, must_declare
+from aswarm._tools.tool import NeedsApproval
 from aswarm._values.decisions import public_data
 from aswarm._values.errors import ConfigurationError, Hold, UndeclaredHold
 from aswarm._values.events import CallWaiting, LoopEvent
@@ -59,8 +59,9 @@ def _undeclared_in_middleware(call: Call, hold: Hold) -> UndeclaredHold | None:
 
 
 def _error(call: Call, hold: Hold, text: str) -> UndeclaredHold | None:
-    # aswarm itself raises NeedsApproval, and `plan` knows these calls.
-    if call.tool is None or isinstance(hold, NeedsApproval) or not must_declare(call.tool):
+    effects = None if call.tool is None else call.tool.effects
+    # aswarm itself raises NeedsApproval, and `plan` knows these calls. A call that runs alone needs no declaration.
+    if effects is None or isinstance(hold, NeedsApproval) or effects.may_wait or not effects.runs_together:
         return None
     error = UndeclaredHold(text, has_started=has_started_inside(hold.data))
     error.__cause__ = hold

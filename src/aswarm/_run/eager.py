@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import anyio
 
 from aswarm._runtime.backend import BackgroundTask
-from aswarm._tools.tool import Tool, may_hand_off, takes_context
+from aswarm._tools.tool import Tool
 from aswarm._values.context import copy_containers, merge_changes
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.events import LoopEvent, ToolProgress
@@ -87,7 +87,7 @@ def _is_harmless(tool: Tool[..., Any]) -> bool:
         and tool.approve is False
         and tool.check_decision is None
         and not (tool.is_external or tool.is_handoff or tool.is_answer)
-        and not (takes_context(tool) or may_hand_off(tool))
+        and not (tool.effects.takes_context or tool.effects.may_hand_off)
     )
 
 

@@ -12,37 +12,29 @@ import functools
 import inspect
 import json
 import sys
-import types
 import weakref
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import (
-    Annotated,
     Any,
     ClassVar,
     Generic,
-    Literal,
     ParamSpec,
     Protocol,
     SupportsIndex,
     TypeAlias,
     TypeVar,
-    Union,
     cast,
-    get_args,
-    get_origin,
     overload,
 )
 
-from typing_extensions import is_typeddict
-
-from aswarm._values.agent import Agent, Result
 from aswarm._values.decisions import RUNS_ELSEWHERE
 from aswarm._values.errors import ConfigurationError, Hold
 from aswarm._values.json import fault_of_json, is_object, shown
 from aswarm._values.local_names import keep_local_names
 
+from .effects import Effects, effects_of
 from .filled import Filled, filled_parameters
-from .hints import EMPTY, annotations_of, has_code_flag, name_of
+from .hints import annotations_of, has_code_flag, name_of
 from .options import check_names, check_options
 from .schema import FunctionSchema, ready_schema, schema_of
 
@@ -176,14 +168,35 @@ class Tool(Generic[P, R]):
         return filled_parameters(self.approve, 1) if callable(self.approve) else None
 
     @functools.cached_property
-    def _may_wait(self) -> bool:
-        """Whether a call may wait for a decision: the function declares it, or each call of this kind of tool may wait."""
-        return self.may_wait or self.approve is not False or self.is_external
-
-    @functools.cached_property
     def is_async(self) -> bool:
         """Whether a call returns a coroutine or an async generator. Other tools run in a thread."""
         return is_async(self.function) or has_code_flag(self.function, inspect.CO_ASYNC_GENERATOR)
+
+    @functools.cached_property
+    def effects(self) -> Effects:
+        """What a call may do: run together with other calls, change the context variables, hand off, wait."""
+        return effects_of(
+            self._schema.returns,
+            self._schema.filled,
+            is_async=self.is_async,
+            concurrent=self.concurrent,
+            approves=callable(self.approve),
+            may_wait=self.may_wait or self.approve is not False or self.is_external,
+        )
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The tool for the model, in the form of Chat Completions; do not change it. `function_to_json` returns a copy."""
+        return self._schema.json
+
+    @property
+    def returns(self) -> object:
+        """The return hint of the function, or `inspect.Parameter.empty`."""
+        return self._schema.returns
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a model, checked and converted. Raises ToolArgumentsError."""
+        return self._schema.validate(arguments)
 
 
 @overload
@@ -388,12 +401,6 @@ def is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - the method is needed
 
 
-def takes_context(tool: Tool[..., Any]) -> bool:
-    """Return whether the function has a parameter for the context variables."""
-    filled = tool._schema.filled
-    return filled is not None and filled.context is not None
-
-
 class NeedsApproval(Hold):
     """The call waits because of `approve`. No function has asked a question, so the user can only approve or deny the call."""
 
@@ -403,56 +410,3 @@ def standing_hold(tool: Tool[..., Any]) -> Hold | None:
     if tool.is_external:
         return Hold(RUNS_ELSEWHERE)
     return NeedsApproval(NEEDS_APPROVAL) if tool.approve is True else None
-
-
-def reads_context(tool: Tool[..., Any]) -> bool:
-    """Return whether the function gets the context variables to read only: as a `Mapping`, or in a read-only type."""
-    filled = tool._schema.filled
-    return filled is not None and filled.is_read_only
-
-
-def writes_context(tool: Tool[..., Any]) -> bool:
-    """Return whether the function gets the context variables, and may write to them."""
-    filled = tool._schema.filled
-    return filled is not None and filled.context is not None and not filled.is_read_only
-
-
-def runs_together(tool: Tool[..., Any]) -> bool:
-    """Return whether a call of this tool may run together with the calls before and after it."""
-    if tool.concurrent is not None:
-        return tool.concurrent
-    return tool.is_async and not writes_context(tool)
-
-
-def must_declare(tool: Tool[..., Any]) -> bool:
-    """Return whether a Hold is a mistake: the calls run together with other calls, and nothing declares that they may wait."""
-    return not tool._may_wait and runs_together(tool)
-
-
-def may_return_result(tool: Tool[..., Any]) -> bool:
-    """Return whether the function may return a `Result`: the return hint allows it, or is missing."""
-    return _admits(tool._schema.returns, Result)
-
-
-def may_hand_off(tool: Tool[..., Any]) -> bool:
-    """Return whether the function may return an agent or a `Result`: the return hint allows it, or is missing."""
-    return _admits(tool._schema.returns, Agent) or may_return_result(tool)
-
-
-def _admits(hint: Any, kind: type) -> bool:
-    origin = get_origin(hint)
-    if origin is Annotated:
-        return _admits(get_args(hint)[0], kind)
-    if origin in (Union, types.UnionType) or (
-        isinstance(origin, type) and issubclass(origin, Awaitable | AsyncIterable)
-    ):
-        return any(_admits(each, kind) for each in get_args(hint))
-    if hint is None or origin is Literal or is_typeddict(hint):
-        return False
-    hint = get_origin(hint) or hint
-    if hint is Any or hint is EMPTY or not isinstance(hint, type):
-        return True  # no hint, or a hint without a class (a type variable, a NewType)
-    try:
-        return issubclass(kind, hint) or issubclass(hint, kind)
-    except TypeError:  # issubclass does not support this protocol
-        return True

@@ -16,7 +16,7 @@ from typing import Any, get_args, get_origin
 from pydantic import TypeAdapter
 
 from aswarm._tools.hints import EMPTY
-from aswarm._tools.tool import Tool, may_hand_off
+from aswarm._tools.tool import Tool
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object
 from aswarm._values.typed_dicts import modern
@@ -61,7 +61,7 @@ def stubs_of(tools: Iterable[Tool[..., Any]]) -> Stubs:
     readings: dict[str, Reading] = {}
     shown, checked, definitions = list[str](), list[str](), list[str]()
     for tool in tools:
-        function = tool._schema.json["function"]
+        function = tool.schema["function"]
         name = _identifier(function["name"])
         if name in names or name in types.taken:
             raise ConfigurationError(
@@ -99,7 +99,7 @@ class _Parameter:
 
 
 def _parameters(tool: Tool[..., Any], types: _Types, function: str) -> list[_Parameter]:
-    schema: Mapping[str, Any] = tool._schema.json["function"]["parameters"]
+    schema: Mapping[str, Any] = tool.schema["function"]["parameters"]
     properties: Mapping[str, Any] = schema.get("properties") or {}
     if not all(map(_is_name, properties)):
         return [_Parameter("arguments", None, "dict[str, Any]", is_required=True)]
@@ -145,13 +145,13 @@ def _definition(name: str, parameters: list[_Parameter]) -> str:
 
 def _returned(tool: Tool[..., Any], types: _Types, name: str) -> tuple[str, Reading]:
     """Return the return hint for the code, and how the content of a call becomes such a value."""
-    hint: Any = tool._schema.returns
+    hint: Any = tool.returns
     origin = get_origin(hint)
     if isinstance(origin, type) and issubclass(origin, Awaitable | AsyncIterable) and get_args(hint):
         hint = get_args(hint)[-1 if issubclass(origin, Coroutine) else 0]
     if hint is str:
         return "str", "text"
-    if hint is EMPTY or tool.is_external or may_hand_off(tool):
+    if hint is EMPTY or tool.is_external or tool.effects.may_hand_off:
         return "Any", "any"
     try:
         schema = _as_returned(TypeAdapter[Any](modern(hint)).json_schema(mode="serialization"))

@@ -16,14 +16,7 @@ from zoneinfo import ZoneInfo
 
 from aswarm._run.call import CODE_STARTED
 from aswarm._run.current_call import Running, running
-from aswarm._tools.tool import (
-    Tool,
-    function_tool,
-    may_hand_off,
-    runs_together,
-    takes_context,
-    writes_context,
-)
+from aswarm._tools.tool import Tool, function_tool
 from aswarm._tools.toolbox import tools_of
 from aswarm._values.agent import Agent, Result
 from aswarm._values.decisions import UNDECIDED
@@ -82,11 +75,11 @@ def code_tool(
     if not functions:
         raise ConfigurationError("code_tool needs functions, such as code_tool(search, refund)")
     _check_timezone(timezone)
-    tools = tools_of(Agent(name=name), functions)
-    for each in tools.values():
-        if each._is_replayed:
+    tools = tools_of(Agent(name=name, functions=[*functions]))
+    for inner_name, inner in tools.items():
+        if inner._is_replayed:
             raise ConfigurationError(
-                f"code_tool: {each._schema.name!r} is a code tool itself; pass its functions to one code_tool"
+                f"code_tool: {inner_name!r} is a code tool itself; pass its functions to one code_tool"
             )
     stubs = stubs_of(tools.values())
     code = _CodeTool(tools, stubs, limits or CodeLimits(), timezone, type_check)
@@ -100,7 +93,7 @@ def code_tool(
             "properties": {"code": {"type": "string", "description": "Python code, with `await` at its top level."}},
             "required": ["code"],
         },
-        concurrent=None if all(map(runs_together, tools.values())) else False,
+        concurrent=None if all(tool.effects.runs_together for tool in tools.values()) else False,
         may_wait=True,
         check_decision=partial(check_decision, tools),
     )
@@ -127,10 +120,10 @@ class _CodeTool:
     @property
     def function(self) -> Callable[..., Any]:
         """The function whose hints tell the plan of a turn the effects of the calls of the code."""
-        tools = self.tools.values()
-        if any(map(writes_context, tools)) or any(map(may_hand_off, tools)):
+        effects = [tool.effects for tool in self.tools.values()]
+        if any(each.writes_context or each.may_hand_off for each in effects):
             return self.run_alone
-        return self.run_reading if any(map(takes_context, tools)) else self.run
+        return self.run_reading if any(each.takes_context for each in effects) else self.run
 
     async def run_alone(self, code: str, context_variables: dict[str, Any]) -> str | Result:  # noqa: ARG002
         return await self._run(code)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aswarm._run.plan import must_see_order
-from aswarm._tools.tool import Tool, may_return_result, runs_together, writes_context
+from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import tools_of
 from aswarm._values.agent import Agent
 
@@ -14,9 +13,11 @@ from aswarm._values.agent import Agent
 def concurrency_notes(agent: Agent) -> Iterator[str]:
     """Yield a sentence about the tools that run together, and a sentence for each reason why other tools run alone."""
     tools = tools_of(agent)
-    together = {name: tool for name, tool in tools.items() if runs_together(tool)}
-    changing = [name for name, tool in together.items() if may_return_result(tool) or writes_context(tool)]
-    waiting = [name for name, tool in together.items() if changing and must_see_order(tool)]
+    together = {name: tool for name, tool in tools.items() if tool.effects.runs_together}
+    changing = [
+        name for name, tool in together.items() if tool.effects.may_return_result or tool.effects.writes_context
+    ]
+    waiting = [name for name, tool in together.items() if changing and tool.effects.must_see_order]
     if len(waiting) < len(together) or len(changing) < len(together):
         yield f"calls of {', '.join(together)} run together."
     for name in waiting:

@@ -100,7 +100,7 @@ class OpenQuestions:
             arguments = None
         if not is_object(arguments):
             raise ValueError('The arguments must be a JSON object, such as {"order": 7}.')
-        self._tools[self._call.name]._schema.validate(dict(arguments))
+        self._tools[self._call.name].validate(dict(arguments))
         return Approve(arguments)
 
     def _answered(self, text: str) -> Decision:

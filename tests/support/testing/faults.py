@@ -194,9 +194,9 @@ FAULTS = (
     ),
     fault(
         "two functions that write the context run together",
-        "_tools/tool.py",
-        "return tool.is_async and not writes_context(tool)",
-        "return tool.is_async",
+        "_tools/effects.py",
+        "runs_together=is_async and not writes_context if",
+        "runs_together=is_async if",
         "typed_context",
         tests=("tests/run/test_plan.py::test_groups",),
     ),
@@ -340,8 +340,8 @@ FAULTS = (
     fault(
         "the writes of a middleware around a completion are lost in a replay",
         "_record/recorder.py",
-        "is_reader = call is not None and not (call.tool is not None and writes_context(call.tool))",
-        "is_reader = call is None or call.tool is None or not writes_context(call.tool)",
+        "is_reader = call is not None and not (call.tool is not None and call.tool.effects.writes_context)",
+        "is_reader = call is None or call.tool is None or not call.tool.effects.writes_context",
         tests=("tests/run/test_middleware_context.py::test_a_replay_repeats_the_writes_of_a_middleware",),
     ),
     fault(
@@ -386,8 +386,8 @@ FAULTS = (
     fault(
         "a writer passes a waiting call that reads the context",
         "_run/plan.py",
-        "any(takes_context(other) or may_return_result(other) for other in waiting)",
-        "any(map(may_return_result, waiting))",
+        "any(other.takes_context or other.may_return_result for other in waiting)",
+        "any(other.may_return_result for other in waiting)",
         tests=("tests/run/test_plan.py::test_groups",),
     ),
     fault(
