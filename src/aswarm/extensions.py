@@ -3,35 +3,61 @@
 aswarm's own middleware, guards, traces and code mode are built on these parts.
 """
 
+from ._rate_limits.tokens import estimated_tokens
 from ._run.call import ToolCall
-from ._run.current_call import CurrentCall, Progress, current_call, progress
+from ._run.current_call import CurrentCall, Progress, current_call, failing_exits, progress, without_current_call
 from ._run.handlers import CompletionHandler, Handlers, Middleware, Started, ToolHandler
 from ._run.inner_run import InnerRun
+from ._run.options import Messages
 from ._run.outcome import ToolOutcome
 from ._run.run_info import RunInfo
+from ._run.sources import source_for
 from ._run.state import EndCallback
+from ._run.streams import EventStream
+from ._runtime.backend import BackgroundTask
+from ._tools.directory import AgentDirectory
+from ._tools.effects import Effects
+from ._tools.tool import Approval, Tool, function_tool, tool
+from ._tools.toolbox import tools_of
 from ._values import public as _public
 from ._values.decisions import CallDecision
+from ._wire.accumulator import Accumulator, Completion
 from ._wire.request import CompletionRequest, CompletionSource
 
 __all__ = [
+    "Accumulator",
+    "AgentDirectory",
+    "Approval",
+    "BackgroundTask",
     "CallDecision",
+    "Completion",
     "CompletionHandler",
     "CompletionRequest",
     "CompletionSource",
     "CurrentCall",
+    "Effects",
     "EndCallback",
+    "EventStream",
     "Handlers",
     "InnerRun",
+    "Messages",
     "Middleware",
     "Progress",
     "RunInfo",
     "Started",
+    "Tool",
     "ToolCall",
     "ToolHandler",
     "ToolOutcome",
     "current_call",
+    "estimated_tokens",
+    "failing_exits",
+    "function_tool",
     "progress",
+    "source_for",
+    "tool",
+    "tools_of",
+    "without_current_call",
 ]
 
 _public.publish(globals())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, agent_tool, tool
-from aswarm._tools.directory import AgentDirectory, agents_in_functions
+from aswarm._tools.directory import AgentDirectory
 from aswarm._values.errors import CallerMistake, ConfigurationError
 
 sales = Agent(name="Sales")
@@ -209,4 +209,4 @@ def test_only_agents_in_functions_are_declared_handoffs() -> None:
     between = Agent(name="Between", functions=[last])
     first = Agent(name="First", functions=[to_sales, between])
     last.functions.append(first)
-    assert agents_in_functions(first) == [first, between, last]
+    assert AgentDirectory([first]).in_functions == [first, between, last]

@@ -68,7 +68,11 @@ def test_only_a_mapping_reads(hint: Any, reads: bool) -> None:
     """Who asks for a `Mapping` promises to read; who asks for anything else may write, and runs alone."""
     made = _taking_context(hint)
     assert made.effects.takes_context
-    assert (made.effects.reads_context, made.effects.writes_context, made.effects.runs_together) == (reads, not reads, reads)
+    assert (made.effects.reads_context, made.effects.writes_context, made.effects.runs_together) == (
+        reads,
+        not reads,
+        reads,
+    )
 
 
 def test_without_the_parameter_the_context_is_not_wanted() -> None:
@@ -79,7 +83,11 @@ def test_without_the_parameter_the_context_is_not_wanted() -> None:
         return str(context_variables)
 
     made = as_tool(f)
-    assert (made.effects.takes_context, made.effects.reads_context, made.effects.writes_context) == (False, False, False)
+    assert (made.effects.takes_context, made.effects.reads_context, made.effects.writes_context) == (
+        False,
+        False,
+        False,
+    )
     assert made._schema.filled is None
 
 

@@ -116,12 +116,12 @@ def test_each_call_is_marked_once_at_the_end_of_its_arguments(left_out: tuple[st
             if DONE_CALL in chunk["choices"][0]:
                 marked.append(chunk["choices"][0][DONE_CALL])
                 assert shown is None
-                assert accumulator.calls[marked[-1]].is_complete()
-            assert [each.is_done for each in accumulator.calls] == [
-                at in marked for at in range(len(accumulator.calls))
+                assert accumulator._calls.calls[marked[-1]].is_complete()
+            assert [each.is_done for each in accumulator._calls.calls] == [
+                at in marked for at in range(len(accumulator._calls.calls))
             ]
     assert marked == [0, 1]
-    assert [each.message()["id"] for each in accumulator.calls] == ["c0", "c1"]
+    assert [each.message()["id"] for each in accumulator._calls.calls] == ["c0", "c1"]
 
 
 def test_a_call_of_the_last_event_has_no_mark() -> None:
@@ -130,7 +130,7 @@ def test_a_call_of_the_last_event_has_no_mark() -> None:
     *_, end = response_events(ScriptedAnswer(calls=[call("f", x=1)]))
     for chunk in reader.read(end):
         accumulator.feed(chunk)
-    assert [each.is_done for each in accumulator.calls] == [False]
+    assert [each.is_done for each in accumulator._calls.calls] == [False]
 
 
 @pytest.mark.slow

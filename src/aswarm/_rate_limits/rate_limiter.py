@@ -173,8 +173,8 @@ class RateLimiter:
 
         def wrap(handlers: Handlers) -> Handlers:
             def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-                if request._send is not None:  # another provider, with its own limits
-                    return request._send(request)
+                if request.source is not None:  # another provider, with its own limits
+                    return request.source.complete(request)
                 # Check at each request, because a batch may start or stop during this run.
                 if not (self.has_limits or self._users):
                     return handlers.complete(request)
@@ -194,7 +194,7 @@ class RateLimiter:
         size = size_of(request.body) if self._counts_tokens else 0
         pending = _Pending(next(self._numbers), request.body, size, retries, handlers.run)
         request = replace(request, max_retries=0)
-        on_sending = request._on_sending or _ignore
+        on_sending = request.on_sending or _ignore
         while True:
             on_sending(False)
             admission = await self._admitted(pending)

@@ -57,9 +57,12 @@ class TokenEstimate:
             self._answer += max(_NEWEST, 1 / (self._answers + 1)) * (answer - self._answer)
 
 
-def input_tokens(size: int) -> int:
-    """Return the estimated tokens of a request with this size in bytes, without its answer and without earlier counts."""
-    return round(size * _TOKENS_PER_BYTE)
+def estimated_tokens(body: Mapping[str, Any]) -> int:
+    """Return the estimated input tokens of a request: one for four bytes of its messages and tools.
+
+    `body`: the body of a request, or a dict with `messages`.
+    """
+    return round(size_of(body) * _TOKENS_PER_BYTE)
 
 
 def size_of(body: Mapping[str, Any]) -> int:

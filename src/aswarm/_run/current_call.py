@@ -65,6 +65,20 @@ running = _running.get
 set_running = _running.set
 
 
+@contextmanager
+def without_current_call() -> Generator[None]:
+    """In the block, and in the tasks that start there, no tool call is current.
+
+    For a task that a call starts and that lives longer than the call, such as a connection. A run in such a task is no inner
+    run of the call.
+    """
+    token = _running.set(None)
+    try:
+        yield
+    finally:
+        _running.reset(token)
+
+
 def enter_function(run: OuterRun | None) -> None:
     """Set the run of the current call, because its function starts."""
     if (now := running()) is not None:

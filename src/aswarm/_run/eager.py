@@ -19,7 +19,7 @@ from aswarm._tools.tool import Tool
 from aswarm._values.context import copy_containers, merge_changes
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.events import LoopEvent, ToolProgress
-from aswarm._wire.accumulator import Accumulator, whole_chunk
+from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.calls import CallSoFar
 from aswarm._wire.request import CompletionRequest, streamed
 
@@ -129,7 +129,7 @@ class _EagerCalls:
                     async for chunk in chunks:
                         yield chunk
                         if (read := accumulator or self._state.accumulator) is not None:
-                            self._start_calls(read.calls)
+                            self._start_calls(read._calls.calls)
                 except BaseException:
                     self._drop()  # before the response is closed, because closing may wait for the network
                     raise
@@ -143,7 +143,7 @@ class _EagerCalls:
         async with aclosing(self.complete(request, accumulator)) as chunks:
             async for chunk in chunks:
                 accumulator.feed(chunk)
-        yield whole_chunk(accumulator)
+        yield accumulator.finish().as_chunk()
 
     def _start_calls(self, calls: list[CallSoFar]) -> None:
         """Start the calls with complete arguments: the model has started the next call, or the API has reported their end."""

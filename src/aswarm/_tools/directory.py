@@ -49,11 +49,12 @@ class AgentDirectory:
     """
 
     def __init__(self, agents: Iterable[Agent]) -> None:
-        self.listed = listed_by_name(agents)
+        self.listed: dict[str, Agent] = listed_by_name(agents)
         self._found: dict[str, list[_Found]] = {}
 
     @property
     def start(self) -> Agent:
+        """The first of the listed agents."""
         return next(iter(self.listed.values()))
 
     @property
@@ -61,6 +62,16 @@ class AgentDirectory:
         """All agents that `find` can return, by name. The listed agents are first."""
         unambiguous = {name: entries[0].agent for name, entries in self._search().items() if len(entries) == 1}
         return {**self.listed, **unambiguous, **self.listed}
+
+    @property
+    def in_functions(self) -> list[Agent]:
+        """The listed agents, and the agents that they can reach through agents in `functions`."""
+        return [entry.agent for entry in _in_functions(self.listed.values())]
+
+    @property
+    def reached(self) -> list[Agent]:
+        """All agents that a search for a name looks through. The listed agents are first."""
+        return [entry.agent for entry in _reached(self.listed.values())]
 
     def find(self, name: str) -> Agent | None:
         """Return the agent with this name. None if there is no such agent, or more than one."""
@@ -123,16 +134,6 @@ class AgentDirectory:
     def _search(self) -> dict[str, list[_Found]]:
         self._found = _by_name(_reached(self.listed.values()))
         return self._found
-
-
-def agents_in_functions(start: Agent) -> list[Agent]:
-    """Return the agent, and the agents that it can reach through agents in `functions`."""
-    return [entry.agent for entry in _in_functions([start])]
-
-
-def agents_reached(start: Agent) -> list[Agent]:
-    """Return all agents that a later run would look through to find an agent by its name, with `start` first."""
-    return [entry.agent for entry in _reached([start])]
 
 
 # --- the search -------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class Toolbox:
         # Copy the list first, because another thread may change it meanwhile.
         self._functions = functions = list(agent.functions)
         self._names = _handoff_names(functions)
-        self.tools = tools_of(agent, functions)
+        self.tools = _tools_by_name(agent, functions)
         self.needs = tuple(_needs_of(self.tools.values()))
 
     def fits(self, agent: Agent) -> bool:
@@ -87,15 +87,19 @@ def _handoff_names(functions: Iterable[Any]) -> list[str]:
     return [function.name for function in functions if isinstance(function, Agent)]
 
 
-def tools_of(agent: Agent, functions: Iterable[Any] | None = None) -> dict[str, Tool[..., Any]]:
+def tools_of(agent: Agent) -> dict[str, Tool[..., Any]]:
     """Return the tools of an agent by name, in the order of the list.
 
     A function that is listed twice counts once. An agent becomes a handoff, named `transfer_to_<name>` with the agent's name in
     lower case. `_` replaces each sequence of characters that the API rejects; if no other character remains, the name is a
     number. A name has at most 64 characters. Raises ConfigurationError if two different functions have the same name.
     """
+    return _tools_by_name(agent, agent.functions)
+
+
+def _tools_by_name(agent: Agent, functions: Iterable[Any]) -> dict[str, Tool[..., Any]]:
     tools: dict[str, Tool[..., Any]] = {}
-    for made in _distinct_tools(agent.functions if functions is None else functions):
+    for made in _distinct_tools(functions):
         name = made._schema.name
         if name in tools:
             raise _clash(agent, name, tools[name], made)

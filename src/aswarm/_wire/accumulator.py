@@ -7,19 +7,19 @@ completion that was not streamed is one chunk, with `message` instead of `delta`
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import to_json
 
 from aswarm._values.errors import CompletionError, StreamInterrupted
-from aswarm._values.json import is_array, is_object, is_zero, sendable_data, shown
+from aswarm._values.json import is_object, is_zero, sendable_data, shown
 from aswarm._values.messages import SENT_INPUT, Message, as_plain, text_of
 from aswarm._values.output_items import OUTPUT_ITEMS
 from aswarm._values.usage import Usage, latest_usage
 
-from .calls import CallAccumulator, CallSoFar
+from .calls import CallAccumulator
 from .characters import CutCharacters
 from .failures import failure_in
 from .merge import Pieces, check_parts, is_text, join_pieces, merge_own_key, merge_parts
@@ -43,6 +43,15 @@ class Completion:
     message: Message
     finish_reason: str | None
     usage: Usage
+
+    def as_chunk(self) -> dict[str, Any]:
+        """Return the completion as one chunk. Every accumulator makes the same message from this chunk."""
+        calls: list[Message] = self.message["tool_calls"] or []
+        # The indexes keep calls with equal ids or names separate.
+        numbered: list[Message] = [{"index": position, **call} for position, call in enumerate(calls)]
+        message: Message = {**self.message, "tool_calls": numbered or None}
+        counts = {**self.usage.details, **{key: getattr(self.usage, key) for key in _COUNTS}}
+        return {"choices": [{"index": 0, "message": message, "finish_reason": self.finish_reason}], "usage": counts}
 
 
 class Accumulator:
@@ -69,11 +78,6 @@ class Accumulator:
     def text(self) -> str:
         """Text so far."""
         return "".join(self._text)
-
-    @property
-    def calls(self) -> list[CallSoFar]:
-        """The calls so far, in order. The last one may be unfinished."""
-        return self._calls.calls
 
     def arguments_of(self, name: str) -> str:
         """Return the arguments so far of the first call of this function; empty if there is no such call."""
@@ -252,50 +256,3 @@ def _is_json_answer(content: Any) -> bool:
 
 def _is_empty(message: Mapping[str, Any]) -> bool:
     return all(is_zero(value) for key, value in message.items() if key != "role")
-
-
-# --- whole completions ------------------------------------------------------------------------------------------------
-
-
-def whole_message(chunk: object) -> Mapping[str, Any] | None:
-    """Return the message of a chunk that is a whole completion with one choice; None for any other chunk."""
-    if not is_object(chunk) or chunk.get("error"):
-        return None
-    choices = chunk.get("choices")
-    choice = choices[0] if is_array(choices) and len(choices) == 1 else None
-    if not is_object(choice) or choice.get("error") or choice.get("index") not in (None, 0) or choice.get("delta"):
-        return None
-    message = choice.get("message")
-    return message if message and is_object(message) else None
-
-
-def as_one_chunk(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return a completion as one chunk. Every accumulator makes the same message from this chunk.
-
-    A single whole chunk is returned unchecked. Raises CompletionError if the chunks are not a completion.
-    """
-    if len(chunks) == 1 and _is_complete(chunks[0]):
-        return chunks[0]
-    accumulator = Accumulator()
-    for chunk in chunks:
-        accumulator.feed(chunk)
-    return whole_chunk(accumulator)
-
-
-def whole_chunk(accumulator: Accumulator) -> Mapping[str, Any]:
-    """Return the completion of the accumulator as one chunk. Raises StreamInterrupted if no finish reason has arrived."""
-    completion = accumulator.finish()
-    calls: list[Message] = completion.message["tool_calls"] or []
-    # The indexes keep calls with equal ids or names separate.
-    numbered: list[Message] = [{"index": position, **call} for position, call in enumerate(calls)]
-    message: Message = {**completion.message, "tool_calls": numbered or None}
-    usage = completion.usage
-    counts = {**usage.details, **{key: getattr(usage, key) for key in _COUNTS}}
-    return {"choices": [{"index": 0, "message": message, "finish_reason": completion.finish_reason}], "usage": counts}
-
-
-def _is_complete(chunk: Mapping[str, Any]) -> bool:
-    """Return whether the chunk is a whole completion with all call ids. Each reader would make another id for a missing id."""
-    message = whole_message(chunk)
-    calls: Any = () if message is None else message.get("tool_calls") or ()
-    return message is not None and is_array(calls) and all(is_object(call) and bool(call.get("id")) for call in calls)

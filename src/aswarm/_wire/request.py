@@ -36,19 +36,18 @@ class CompletionRequest:
             `chat_body`.
         max_retries: The number of retries that the client may make; None lets the client decide. It is 0 if rate limits or
             a middleware retry the request.
+        source: The source that sends the request, instead of the client of the swarm and without its rate limits. None: the
+            client of the swarm. The middleware `fallback` sets it for its alternatives.
+        on_sending: The rate limits call it with True when they send the request, and with False when the request must wait.
     """
 
     agent: Agent
     body: dict[str, Any]
     max_retries: int | None = None
+    source: "CompletionSource | None" = field(default=None, repr=False, compare=False)
+    on_sending: Callable[[bool], None] | None = field(default=None, repr=False, compare=False)
     # Facts about the messages. None if other code may have changed the messages, so that each message must be checked.
     _known: KnownHistory | None = field(default=None, repr=False, compare=False)
-    # Sends the request instead of the client of the swarm. The middleware `fallback` sets it for its alternatives.
-    _send: Callable[["CompletionRequest"], AsyncGenerator[Mapping[str, Any], None]] | None = field(
-        default=None, repr=False, compare=False
-    )
-    # The rate limiter calls this with True when it sends the request, and with False when the request must wait.
-    _on_sending: Callable[[bool], None] | None = field(default=None, repr=False, compare=False)
     # Whether `Output(mode="schema")` added a schema to a request with tools.
     _has_schema_beside_tools: bool = field(default=False, repr=False, compare=False)
 
@@ -99,6 +98,20 @@ class CompletionRequest:
     def copy(self) -> "CompletionRequest":
         """Return a copy that shares no dict and no list with this request."""
         return replace(self, body=_copied(self.body), _known=None)  # other code may change the messages of the copy
+
+    def for_agent(self, agent: Agent, messages: Sequence[Message]) -> "CompletionRequest":
+        """Return a request for another completion of the middleware itself, such as a summary of `messages`.
+
+        The request is sent in the same way: streamed or not, to the same source, with the same retries. The functions of the
+        agent are not offered, and its instructions must not be a function. An agent without a model gets the model of this
+        request. If this request has a `source`, so does any other agent, because the source may not have its model.
+        """
+        body = self.body
+        settings = RequestSettings(
+            self.stream, None if self.source is None else body["model"], "stream_options" in body, body["model"]
+        )
+        request = build_request(agent, agent.instructions, messages, [], None, settings)
+        return replace(request, max_retries=self.max_retries, source=self.source)
 
 
 def streamed(request: CompletionRequest, include_usage: bool) -> CompletionRequest:

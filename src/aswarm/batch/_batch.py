@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Self
 from aswarm._rate_limits.adaptive import AdaptiveLimit
 from aswarm._rate_limits.policy import MINUTE
 from aswarm._rate_limits.rate_limiter import RateLimiter
-from aswarm._runtime.backend import BackgroundTask
 from aswarm._values.agent import Response
 from aswarm._values.log_fields import NO_RUN
+from aswarm.extensions import BackgroundTask
 
 from ._item import AnyOutcome, Items, check_items
 from ._runner import Runner

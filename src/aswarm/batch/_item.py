@@ -10,12 +10,12 @@ from typing import Any, TypeAlias, TypeGuard, cast
 
 import anyio
 
-from aswarm._run.options import Messages
 from aswarm._values.agent import Agent, Response, UnknownCall, as_response
 from aswarm._values.decisions import Resume
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, shown
 from aswarm._values.usage import Usage
+from aswarm.extensions import Messages
 
 Items: TypeAlias = Iterable[Any] | AsyncIterable[Any]
 _SHOWN = 80  # the length of a value in an error text

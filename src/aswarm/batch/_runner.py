@@ -17,12 +17,12 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from aswarm._rate_limits.adaptive import AdaptiveLimit
-from aswarm._run.handlers import Middleware
 from aswarm._run.options import RunOptions
 from aswarm._runtime.backend import scheduler
 from aswarm._values.agent import Response
 from aswarm._values.errors import RunError
 from aswarm._values.usage import Usage
+from aswarm.extensions import Middleware
 from aswarm.middleware._retry import Retries
 
 from ._item import AnyOutcome, Completed, Failed, Item, Items, as_item, read_items, response_of

@@ -8,10 +8,10 @@ from __future__ import annotations
 import difflib
 import logging
 
-from aswarm._tools.toolbox import tools_of
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.log_fields import NO_RUN
+from aswarm.extensions import tools_of
 from aswarm.graph import agent_graph
 
 from ._case import Case

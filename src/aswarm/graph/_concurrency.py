@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aswarm._tools.tool import Tool
-from aswarm._tools.toolbox import tools_of
 from aswarm._values.agent import Agent
+from aswarm.extensions import Tool, tools_of
 
 
 def concurrency_notes(agent: Agent) -> Iterator[str]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from aswarm._tools.toolbox import distinct, tools_of
+from aswarm._tools.toolbox import distinct
 from aswarm._values.agent import Agent
+from aswarm.extensions import tools_of
 
 from ._inspection import inspect_function, referenced_agents
 from ._returns import ReturnedAgents, annotated_handoff, read_returns

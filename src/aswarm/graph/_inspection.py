@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aswarm._tools.hints import signature_of
-from aswarm._tools.tool import Tool
 from aswarm._values.agent import Agent
+from aswarm.extensions import Tool
 
 MISSING: Final = object()
 

@@ -16,8 +16,8 @@ from typing import Any
 from mcp.types import Tool as ServerTool
 from mcp.types import ToolAnnotations
 
-from aswarm._tools.tool import Approval
 from aswarm._values.errors import ConfigurationError
+from aswarm.extensions import Approval
 
 _REFUSED = re.compile(r"[^a-zA-Z0-9_-]+")
 _LONGEST = 64  # the APIs accept names of up to 64 characters

@@ -13,11 +13,10 @@ from typing import Any, TypeAlias, TypeGuard
 
 from mcp.types import ElicitRequest, ElicitRequestParams, ElicitResult, InputRequiredResult, InputResponses
 
-from aswarm._run.call import ToolCall
-from aswarm._values.decisions import CallDecision
 from aswarm._values.errors import CallLost, ConfigurationError, Hold
 from aswarm._values.json import is_object, shown
 from aswarm._values.messages import STARTED_INSIDE
+from aswarm.extensions import CallDecision, ToolCall
 
 # The fields of the form as a dict, True to consent to a request without a form, or None to decline.
 InputAnswer: TypeAlias = Mapping[str, Any] | bool | None

@@ -31,12 +31,12 @@ from pydantic import ValidationError
 
 from aswarm import __version__
 from aswarm._blocking.sync_swarm import wait_on_event_loop
-from aswarm._run.current_call import progress, running
+from aswarm._run.current_call import running
 from aswarm._runtime.backend import current_loop
 from aswarm._tools.nulls import without_optional_nulls
-from aswarm._tools.tool import Approval, Tool, function_tool
 from aswarm._values.errors import CallerMistake, CallLost, ConfigurationError, ToolError, ToolTimeout
 from aswarm._values.log_fields import NO_RUN
+from aswarm.extensions import Approval, Tool, function_tool, progress
 
 from ._functions import FunctionOptions, may_repeat, parameters_of, runs_alone
 from ._http import HttpTransport

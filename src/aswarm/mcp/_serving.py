@@ -34,10 +34,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from aswarm import __version__
 from aswarm._agent_tool import PARAMETERS, description_of
-from aswarm._run.current_call import failing_exits
-from aswarm._run.streams import EventStream
 from aswarm._swarm import AsyncSwarm
-from aswarm._tools.directory import AgentDirectory, agents_in_functions
 from aswarm._values.agent import Agent, Response, slug
 from aswarm._values.decisions import RUNS_ELSEWHERE, Answer, Decision, Deny, OpenCall, waiting, waiting_entries
 from aswarm._values.errors import AswarmError, ConfigurationError, named
@@ -47,6 +44,7 @@ from aswarm._values.messages import Message
 from aswarm._values.options import MAX_TURNS
 from aswarm._values.output import answer_text
 from aswarm._values.text import one_line
+from aswarm.extensions import AgentDirectory, EventStream, failing_exits
 
 Questions: TypeAlias = Mapping[str, ElicitRequestFormParams]
 _Result: TypeAlias = CallToolResult | InputRequiredResult
@@ -82,7 +80,7 @@ def serve_agents(
     Raises:
         ConfigurationError: If two agents have the same name, or the name of an agent cannot be the name of a tool.
     """
-    served = _by_name(agents_in_functions(agents) if isinstance(agents, Agent) else agents)
+    served = _by_name(AgentDirectory([agents]).in_functions if isinstance(agents, Agent) else agents)
     tools = [
         Tool(name=key, description=description_of(agent), input_schema=dict(PARAMETERS))
         for key, agent in served.items()

@@ -17,10 +17,9 @@ import anyio
 from mcp import Client
 from mcp.types import Tool
 
-from aswarm._run.current_call import set_running
-from aswarm._runtime.backend import BackgroundTask
 from aswarm._values.errors import CallerMistake
 from aswarm._values.log_fields import NO_RUN
+from aswarm.extensions import BackgroundTask, without_current_call
 
 _CLOSE_SECONDS = 5.0  # a server has this time to stop; afterwards, its process is killed, or its connection is dropped
 # The time to stop for a server whose session is still being opened. Not 0: asyncio kills a process whose start is cancelled,
@@ -51,11 +50,10 @@ class ServerSession:
         self._ready = anyio.Event()
         self._closing = anyio.Event()
         self._ended = anyio.Event()
-        self._task = BackgroundTask(self._run, self._end)
+        with without_current_call():  # the session lives longer than a call that opens it
+            self._task = BackgroundTask(self._run, self._end)
 
     async def _run(self) -> None:
-        # The task inherits the context of a call that started it, but the session lives longer than this call.
-        set_running(None)
         try:
             # The scope surrounds the client: cancel scopes must exit in reverse order. After opening, the deadline is removed.
             # The client has cancel scopes too, so one task must open and close it, and not the task of the call that needs it:

@@ -21,11 +21,10 @@ from pydantic_core import to_jsonable_python
 from aswarm._runtime import seams
 from aswarm._runtime.files import create_for_owner
 from aswarm._values.errors import ConfigurationError
-from aswarm._wire.accumulator import as_one_chunk, whole_message
-from aswarm._wire.request import CompletionRequest
-from aswarm.extensions import Handlers, Middleware, RunInfo
+from aswarm.extensions import CompletionRequest, Handlers, Middleware, RunInfo
 
 from ._recording import question_of
+from ._whole import as_one_chunk, whole_message
 
 T = TypeVar("T")
 logger = logging.getLogger("aswarm")
@@ -59,7 +58,7 @@ def cache(store: MutableMapping[str, str] | str | PathLike[str] | None = None) -
     def wrap(handlers: Handlers) -> Handlers:
         def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             # The key does not contain the provider, so a completion of another client in a `fallback` is not saved.
-            return cached(request) if request._send is None else handlers.complete(request)
+            return cached(request) if request.source is None else handlers.complete(request)
 
         async def cached(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             key = _key(request.body)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from aswarm._run.call import ToolCall
-from aswarm._run.handlers import Handlers, Middleware, Started
-from aswarm._run.outcome import ToolOutcome
 from aswarm._values.content import Part
 from aswarm._values.errors import ConfigurationError
+from aswarm.extensions import Handlers, Middleware, Started, ToolCall, ToolOutcome
 
 _LEAST = 100  # a shorter text has no space for the note
 

@@ -8,12 +8,10 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from aswarm._providers.openai import source_for
-from aswarm._run.handlers import CompletionHandler, Handlers, Middleware, isolated
 from aswarm._values.errors import CompletionError, ConfigurationError
 from aswarm._values.json import shown
 from aswarm._values.output_items import chunk_without_items, without_items
-from aswarm._wire.request import CompletionRequest
+from aswarm.extensions import CompletionHandler, CompletionRequest, CompletionSource, Handlers, Middleware, source_for
 
 from ._retry import checked
 
@@ -87,15 +85,15 @@ def _is_gone(error: CompletionError) -> bool:
     return error.status_code in _GONE or any(code in str(error) for code in _GONE_CODES)
 
 
-def _checked(alternative: Any) -> tuple[CompletionHandler | None, str | None]:
-    """Return the handler of another client and the name of another model. None means the same client, or the same model."""
+def _checked(alternative: Any) -> tuple[CompletionSource | None, str | None]:
+    """Return the source of another client and the name of another model. None means the same client, or the same model."""
     match alternative:
         case str(model) if model:
             return None, model
         case (client, str(model)) if model:
-            return isolated(source_for(client).complete), model
+            return source_for(client), model
         case _ if not isinstance(alternative, str | tuple):
-            return isolated(source_for(alternative).complete), None
+            return source_for(alternative), None
         case _:
             raise ConfigurationError(
                 "an alternative of fallback must be the name of a model, a client, or a pair of a client and the name of its "
@@ -103,13 +101,13 @@ def _checked(alternative: Any) -> tuple[CompletionHandler | None, str | None]:
             )
 
 
-def _asking(first: CompletionHandler, source: CompletionHandler | None, model: str | None) -> CompletionHandler:
+def _asking(first: CompletionHandler, source: CompletionSource | None, model: str | None) -> CompletionHandler:
     """Return a handler that sends requests to a source and a model. None means the first source, or the requested model."""
 
     def ask(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         if model is not None:
             request.body["model"] = model
-        return first(request) if source is None else _without_items(first, replace(request, _send=source))
+        return first(request) if source is None else _without_items(first, replace(request, source=source))
 
     return ask
 

@@ -15,13 +15,11 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from aswarm._rate_limits.tokens import input_tokens, size_of
 from aswarm._runtime.backend import HiddenGenerators, raise_if_own
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object
 from aswarm._values.usage import Usage
-from aswarm._wire.request import CompletionRequest
-from aswarm.extensions import Handlers, Middleware, RunInfo
+from aswarm.extensions import CompletionRequest, Handlers, Middleware, RunInfo, estimated_tokens
 
 from ._retry import checked
 
@@ -125,7 +123,7 @@ class _Attempt:
         self._sent = anyio.Event()
         self._sent.set()
         self._first: Any = None
-        request = replace(request.copy(), _on_sending=self._note)
+        request = replace(request.copy(), on_sending=self._note)
         self._chunks = checked(handlers.complete(request), stream=True)
 
     def _note(self, is_sent: bool) -> None:
@@ -216,9 +214,9 @@ class _Race:
         for attempt in self.attempts:
             was_sent = attempt.has_started and attempt.sent_at is not None
             if attempt is not self.winner and attempt.error is None and was_sent:
-                tokens = input_tokens(size_of(body))
+                tokens = estimated_tokens(body)
                 # Another client of a `fallback` may not have the model of the run.
-                model = body["model"] if self._request._send is None else None
+                model = body["model"] if self._request.source is None else None
                 run.add_usage(Usage(prompt_tokens=tokens, total_tokens=tokens, requests=1), model)
 
 

@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 from pydantic_core import to_jsonable_python
 
-from aswarm._run.handlers import Handlers, Middleware
 from aswarm._runtime import seams
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object, shown
-from aswarm._wire.accumulator import as_one_chunk
-from aswarm._wire.request import CompletionRequest
+from aswarm.extensions import CompletionRequest, Handlers, Middleware
+
+from ._whole import as_one_chunk
 
 # Settings of the transport, which are not recorded. Headers may contain a key.
 _NOT_RECORDED = frozenset({"extra_headers", "extra_query", "stream", "stream_options", "timeout"})

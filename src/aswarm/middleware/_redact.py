@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 from typing import Any
 
-from aswarm._run.handlers import Handlers, Middleware
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message
 from aswarm._values.output_items import without_items
-from aswarm._wire.request import CompletionRequest
+from aswarm.extensions import CompletionRequest, Handlers, Middleware
 
 # Keys whose values are not text of the conversation. A changed id would separate a call from its answer. A server would reject
 # changed encrypted reasoning or base64 audio.

@@ -18,12 +18,12 @@ from typing import Any
 
 import anyio
 
-from aswarm._run.handlers import Handlers, Middleware, isolated
 from aswarm._values.errors import CompletionError, ConfigurationError
 from aswarm._values.failures import ATTEMPT_BACKOFF, classify, give_up, is_given_up, requested_wait
 from aswarm._values.json import is_count
-from aswarm._wire.accumulator import Accumulator, as_one_chunk
-from aswarm._wire.request import CompletionRequest
+from aswarm.extensions import Accumulator, CompletionRequest, Handlers, Middleware
+
+from ._whole import as_one_chunk
 
 logger = logging.getLogger("aswarm")
 
@@ -47,8 +47,10 @@ def retry(attempts: int = 3) -> Middleware:
         raise ConfigurationError(f"attempts must be a whole number from 1, not {attempts!r}")
 
     def wrap(handlers: Handlers) -> Handlers:
-        # Each attempt has its own request, because inner middleware may change it.
-        return Retries(attempts).middleware(replace(handlers, complete=isolated(handlers.complete)))
+        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            return handlers.complete(request.copy())  # for each attempt, because inner middleware may change it
+
+        return Retries(attempts).middleware(replace(handlers, complete=complete))
 
     return wrap
 

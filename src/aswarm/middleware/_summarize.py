@@ -15,15 +15,12 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from aswarm._rate_limits.tokens import input_tokens, size_of
-from aswarm._run.handlers import Handlers, Middleware
 from aswarm._values.agent import Agent
 from aswarm._values.content import described
 from aswarm._values.errors import CompletionError, ConfigurationError, RunError
 from aswarm._values.json import shown
 from aswarm._values.messages import Message, call_arguments, call_name, message_blocks
-from aswarm._wire.accumulator import Accumulator
-from aswarm._wire.request import CompletionRequest, RequestSettings, build_request
+from aswarm.extensions import Accumulator, CompletionRequest, Handlers, Middleware, estimated_tokens
 
 _MOST_KEPT = 10_000  # summaries in memory
 _SHOWN = 200
@@ -74,7 +71,7 @@ def summarize(agent: Agent, *, above_tokens: int, store: MutableMapping[str, str
 
     def wrap(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            if _tokens(request.body) > above_tokens:
+            if estimated_tokens(request.body) > above_tokens:
                 request.body["messages"] = await _Shortening(
                     agent, above_tokens, summaries, handlers, request
                 ).messages()
@@ -94,10 +91,6 @@ class _Recent(dict[str, str]):
         super().__setitem__(key, summary)
         if len(self) > _MOST_KEPT:
             del self[next(iter(self))]
-
-
-def _tokens(body: Mapping[str, Any]) -> int:
-    return input_tokens(size_of(body))
 
 
 def _hash(before: str, value: Any) -> str:
@@ -137,7 +130,7 @@ class _Shortening:
         cut = next((at for at in range(len(self._keys) - 1, 0, -1) if self._keys[at - 1] in summaries), 0)
         summary = summaries[self._keys[cut - 1]] if cut else ""
         sent = self._with(summary, cut)
-        too_long = _tokens({**self._request.body, "messages": sent}) > self._above
+        too_long = estimated_tokens({**self._request.body, "messages": sent}) > self._above
         if too_long and (following := self._cut_after(cut)):
             summary = await self._ask(_transcript(summary, self._blocks[cut:following]))
             summaries[self._keys[following - 1]] = summary
@@ -154,7 +147,7 @@ class _Shortening:
 
     def _cut_after(self, cut: int) -> int:
         """Return the number of blocks that the next summary replaces; 0 if the blocks after `cut` are too short."""
-        tokens = [_tokens({"messages": list(_flat([block]))}) for block in self._blocks[cut:]]
+        tokens = [estimated_tokens({"messages": list(_flat([block]))}) for block in self._blocks[cut:]]
         if not tokens:  # the instructions alone are too long
             return 0
         start = len(tokens) - 1
@@ -165,14 +158,8 @@ class _Shortening:
         return cut + start if sum(tokens[:start]) >= self._above * _LEAST else 0
 
     async def _ask(self, transcript: str) -> str:
-        agent, body = self._agent, self._request.body
-        settings = RequestSettings(self._request.stream, None, "stream_options" in body, body["model"])
-        messages: list[Message] = [{"role": "user", "content": f"{_TASK}{transcript}"}]
-        request = build_request(agent, agent.instructions, messages, [], None, settings)
-        other = self._request._send  # another client in a `fallback`: it may not have the model of the agent
-        request = replace(request, max_retries=self._request.max_retries, _send=other)
-        if other is not None:
-            request.body["model"] = body["model"]
+        agent = self._agent
+        request = self._request.for_agent(agent, [{"role": "user", "content": f"{_TASK}{transcript}"}])
         accumulator = Accumulator()
         try:
             async with aclosing(self._handlers.complete(request)) as chunks:
@@ -186,7 +173,7 @@ class _Shortening:
                 retryable=error.retryable,
                 retry_after=error.retry_after,
             ) from error
-        self._handlers.run.add_usage(completion.usage, request.body["model"] if other is None else None)
+        self._handlers.run.add_usage(completion.usage, request.body["model"] if request.source is None else None)
         text = described(completion.message.get("content") or "").strip()
         if not text:
             raise RunError(

@@ -11,12 +11,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from aswarm._run.call import ToolCall
-from aswarm._run.outcome import ToolOutcome
 from aswarm._values.json import is_array, is_object, jsonable
 from aswarm._values.text import sendable
 from aswarm._values.usage import Usage
-from aswarm._wire.request import CompletionRequest
+from aswarm.extensions import CompletionRequest, ToolCall, ToolOutcome
 
 from . import _conventions as names
 from ._telemetry import Attributes

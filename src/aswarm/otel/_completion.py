@@ -8,7 +8,7 @@ from typing import Any
 from aswarm._values.errors import AswarmError
 from aswarm._values.json import is_object
 from aswarm._values.text import sendable
-from aswarm._wire.accumulator import Accumulator
+from aswarm.extensions import Accumulator
 
 from . import _conventions as names
 from ._attributes import content_of_answer, token_counts

@@ -15,13 +15,10 @@ from opentelemetry.context import create_key, get_current, get_value, set_value
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
 
-from aswarm._run.call import ToolCall
-from aswarm._run.outcome import ToolOutcome
 from aswarm._values.agent import Agent, Response
 from aswarm._values.errors import AswarmError, ConfigurationError, Hold
 from aswarm._values.text import sendable
-from aswarm._wire.request import CompletionRequest
-from aswarm.extensions import Handlers, Middleware, RunInfo, Started
+from aswarm.extensions import CompletionRequest, Handlers, Middleware, RunInfo, Started, ToolCall, ToolOutcome
 
 from . import _conventions as names
 from ._attributes import content_of_call, content_of_outcome, content_of_request, model_of, settings_of

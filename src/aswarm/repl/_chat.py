@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from aswarm._tools.toolbox import tools_of
 from aswarm._values.agent import Response
 from aswarm._values.errors import AswarmError, ConfigurationError
 from aswarm._values.text import counted, one_line
+from aswarm.extensions import tools_of
 
 from ._plain import PlainDisplay
 from ._questions import OpenQuestions
@@ -21,7 +21,7 @@ from ._session import Action, ContinueWith, CopyTo, Session, StartRun
 from ._text import usage_text
 
 if TYPE_CHECKING:
-    from aswarm._run.streams import EventStream
+    from aswarm.extensions import EventStream
 
 # The exceptions of reading a line. `Chat.on_read_error` handles them.
 READ_ERRORS = (EOFError, KeyboardInterrupt, UnicodeDecodeError)

@@ -21,10 +21,10 @@ from aswarm._values.text import counted
 from ._session import CopyTo, StartRun, StoreAction
 
 if TYPE_CHECKING:
-    from aswarm._run.streams import EventStream
     from aswarm._swarm import AsyncSwarm
     from aswarm.conversations import Conversation, Store, Stored
     from aswarm.conversations._base import SQLStore
+    from aswarm.extensions import EventStream
 
     from ._chat import Chat
 

@@ -9,11 +9,11 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from aswarm._tools.tool import Tool
 from aswarm._values.decisions import Answer, Approve, Decision, Deny, OpenCall
 from aswarm._values.errors import ToolArgumentsError
 from aswarm._values.json import is_object
 from aswarm._values.text import one_line
+from aswarm.extensions import Tool
 
 from ._text import formatted_calls
 

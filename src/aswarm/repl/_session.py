@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from aswarm._tools.directory import AgentDirectory
-from aswarm._tools.toolbox import tools_of
 from aswarm._values.agent import Agent, Response
 from aswarm._values.context import copy_containers
 from aswarm._values.decisions import Resume, waiting, waiting_entries
@@ -19,6 +17,7 @@ from aswarm._values.json import is_object
 from aswarm._values.messages import Message, call_name, open_calls
 from aswarm._values.text import counted
 from aswarm._values.usage import Usage
+from aswarm.extensions import AgentDirectory, tools_of
 
 from ._questions import OpenQuestions
 

@@ -15,14 +15,12 @@ import anyio
 import anyio.lowlevel
 import sniffio
 
-from aswarm._run.handlers import Middleware
-from aswarm._runtime.backend import BackgroundTask
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response, as_response
 from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError, error_and_causes
 from aswarm._values.events import ToolCallStarted
 from aswarm._values.messages import OUTCOME_UNKNOWN
-from aswarm._wire.request import CompletionRequest
+from aswarm.extensions import BackgroundTask, CompletionRequest, Middleware
 
 from ._answer import ScriptedAnswer, ScriptedCall
 from ._event_loops import EventLoop, quiet, run_case

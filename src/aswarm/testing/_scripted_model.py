@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import anyio
 import httpx
 
-from aswarm._providers.openai import source_for
 from aswarm._values.json import is_array
 from aswarm._values.text import sendable
-from aswarm._wire.request import CompletionRequest, CompletionSource
+from aswarm.extensions import CompletionRequest, CompletionSource, source_for
 
 from ._answer import Cut, ScriptedAnswer, ScriptedCall, pieces, wire_call
 from ._scripted_responses import messages_of, response, response_events

@@ -38,9 +38,9 @@ from aswarm.cli._options import (
 from aswarm.cli._output import reserve_stdout
 
 if TYPE_CHECKING:
-    from aswarm._run.streams import EventStream
     from aswarm._swarm import AsyncSwarm
     from aswarm.conversations import Conversation
+    from aswarm.extensions import EventStream
 
 
 @command(

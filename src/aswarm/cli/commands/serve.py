@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aswarm._swarm import AsyncSwarm
-from aswarm._tools.directory import agents_reached
 from aswarm.cli._command import command
 from aswarm.cli._load import load_agent
 from aswarm.cli._options import AGENT_HELP, mcp_option, provider, provider_options
 from aswarm.cli._server import serve_until_stopped, server_options
+from aswarm.extensions import AgentDirectory
 
 if TYPE_CHECKING:
     from aswarm._values.options import ApiName
@@ -45,7 +45,7 @@ def serve(
         raise click.UsageError("Missing argument 'AGENT...'.")
     if model is not None:  # the page shows the model too
         for each in agents:
-            for reached in agents_reached(each):
+            for reached in AgentDirectory([each]).reached:
                 reached.model = model
     if file is None:
         with provider(base_url):

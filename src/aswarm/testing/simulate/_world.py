@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 
 from aswarm._record.entries import Entry
-from aswarm._run.call import ToolCall
-from aswarm._run.handlers import Handlers, Middleware, Started
-from aswarm._run.outcome import ToolOutcome
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response
 from aswarm._values.budget import Budget
 from aswarm._values.errors import Hold
 from aswarm._values.events import Event
 from aswarm._values.usage import Usage
+from aswarm.extensions import Handlers, Middleware, Started, ToolCall, ToolOutcome
 
 from ._entries import RunEntries
 from ._loop import Owner, UniverseLoop
