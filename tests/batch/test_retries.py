@@ -106,13 +106,3 @@ async def test_other_items_run_while_an_item_waits_for_its_next_attempt() -> Non
     source = Echo(gate)
     outcomes = await outcomes_of(source, ["bad", *map(str, range(20))], concurrency=2)
     assert [outcome.index for outcome in outcomes] == [*range(1, 21), 0]
-
-
-async def test_leaving_does_not_wait_for_the_next_attempt() -> None:
-    """A batch that is left while an item waits is closed at once."""
-    source = Echo(failing(*(fresh() for _ in range(5))))
-    began = anyio.current_time()
-    async with source.swarm().batch(Agent(), ["x"]):
-        await anyio.sleep(0.01)
-    assert anyio.current_time() - began == pytest.approx(0.01)
-    assert len(source.requests) == 1
