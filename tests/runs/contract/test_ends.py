@@ -131,10 +131,7 @@ async def test_a_run_may_wait_for_a_reader_for_some_seconds(place: Open, worksho
 
 @also_durable("sqlite")
 async def test_draining_starts_nothing_and_stops_slow_runs(place: Open) -> None:
-    """A new run is refused; a run that does not end in time is stopped and kept, or requeued.
-
-    A reader that leaves meanwhile does not stop its run.
-    """
+    """A new run is refused; a run that does not end in time is stopped and kept, or requeued, also if its reader leaves."""
     async with place([call("slow")]) as it:
         run = await it.start_slow(on_disconnect="cancel")
         async with anyio.create_task_group() as group:
