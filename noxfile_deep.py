@@ -123,7 +123,7 @@ def serve(session: nox.Session) -> None:
     install_aider(session)
     if shutil.which("node") and shutil.which("npm"):
         folder = Path(session.create_tmp()).absolute()
-        packages = ("@ag-ui/client@1", "ai@6", "ai7@npm:ai@7", "openai@6", "rxjs@7")
+        packages = ("@ag-ui/client@1", "ai@6", "ai7@npm:ai@7", "rxjs@7")
         session.run("npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", *packages, external=True)
         session.env["NODE_CLIENTS"] = os.fspath(folder)
         session.env["NPM_PAGES"] = os.fspath(install_pages(session, folder / "pages"))

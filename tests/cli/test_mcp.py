@@ -126,9 +126,10 @@ def test_mcp_serves_agents_over_http_until_ctrl_c() -> None:
 
 @pytest.mark.processes
 def test_serve_gives_its_first_agent_the_tools_of_a_server(tools: str) -> None:
-    """The tools of the server are open as long as the service."""
+    """The tools of the server are open as long as the service. `--model` is the model of all agents."""
     body = {"model": "Triage", "messages": [{"role": "user", "content": "Go"}]}
     with model(call("echo", text="from afar"), "Done.") as server:
-        command = ("serve", "agents:triage", "--mcp", tools)
+        command = ("serve", "agents:triage", "--mcp", tools, "-m", "another")
         served_here(*command, ask=lambda page: page.post("v1/chat/completions", json=body), server=server)
     assert "from afar" in str(server.requests[1:])
+    assert [request["model"] for request in server.requests] == ["another"] * 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.cli.cli_runs import invoke, model
+from tests.support.cli.cli_runs import invoke
 from tests.support.cli.cli_server import running
 
 
@@ -56,19 +56,3 @@ def test_a_served_agent_needs_its_token(folder: Path) -> None:
         models = browser.get("/v1/models", headers={"authorization": "Bearer secret"}).json()
         assert [model["id"] for model in models["data"]] == ["Triage"]
         assert (folder / "chats.sqlite").stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.heavy
-@pytest.mark.slow
-@pytest.mark.processes
-def test_the_model_of_all_agents() -> None:
-    """`--model` is the model of all agents, in requests and on the page."""
-    with (
-        model("Hello.") as server,
-        running("serve", "agents:triage", "-m", "another", "--base-url", server.base_url) as (_, url),
-        httpx.Client(base_url=url, trust_env=False, timeout=30) as browser,
-    ):
-        browser.post("/conversations/1/runs", json={"text": "Hi"}, headers={"accept": "text/event-stream"})
-        graph = browser.get("/graph").json()["graphs"]["Triage"]
-        assert [request["model"] for request in server.requests] == ["another"]
-        assert [agent["model"] for agent in graph["agents"]] == ["another", "another"]

@@ -103,13 +103,6 @@ def test_the_json_events_have_the_open_calls() -> None:
     assert "can be continued if you keep it with --save FILE" in result.stderr
 
 
-@pytest.mark.heavy
-def test_verbose_shows_waiting_calls() -> None:
-    """-v shows a waiting call on stderr."""
-    with model(asks()) as server:
-        assert "  ask waits: Which account?\n" in invoke("run", "-v", "agents:cashier", "Hi", server=server).stderr
-
-
 def test_a_failure_after_an_approved_call_is_kept() -> None:
     """The file has the result of an approved call whose run failed, so the next run does not run it again."""
     with model(call("refund", call_id="c1", order=7)) as server:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.transcripts import EXAMPLES, environment, run_offline
+from tests.examples.transcripts import EXAMPLES, environment
 
 SCRIPT = """
 from aswarm.testing import ScriptedAnswer, ScriptedModel
@@ -83,11 +83,3 @@ def test_a_signal_ends_the_example_too(offline: list[str], number: signal.Signal
     assert (process.returncode, errors) == (128 + number, "")
     with pytest.raises(ProcessLookupError):
         os.kill(example, 0)
-
-
-def test_an_unknown_name_is_answered_with_the_names() -> None:
-    """An unknown name is a usage error without a traceback."""
-    done = run_offline("nothing")
-    assert done.returncode == 2
-    assert "usage" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -77,12 +77,3 @@ def test_a_function_that_reads_what_earlier_calls_may_change() -> None:
     assert notes_of(history) == [waits("history", "history")]
     assert notes_of(price, balance, find) == ["calls of price, balance, find run together.", waits("balance", "find")]
     assert notes_of(history, price) == ["calls of history, price run together.", waits("history", "history")]
-
-
-def test_every_agent_has_its_own_notes() -> None:
-    """The notes are in the order of the agents."""
-    inner = Agent(name="Inner", functions=[price])
-    assert agent_graph(Agent(name="Outer", functions=[inner])).concurrency_notes == (
-        "Outer: calls of transfer_to_inner run together.",
-        "Inner: calls of price run together.",
-    )

@@ -15,7 +15,7 @@ import pytest
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
-from aswarm import Agent, AsyncSwarm, Output, Response, TextDelta
+from aswarm import Agent, AsyncSwarm, Response, TextDelta
 from aswarm.testing import check_history
 from tests.support.interoperability.weather import WAYS, ask
 
@@ -85,18 +85,6 @@ class Refund(BaseModel):
 
     order_id: int
     is_refunded: bool
-
-
-@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("api", APIS)
-async def test_functions_and_an_answer_with_a_type(api: Any, streamed: bool, client: AsyncOpenAI) -> None:
-    """The function is called, and the answer has the type: so small a model talks first, and the retry forces the call."""
-    agent = FORCED.model_copy(
-        update={"output": Output(Refund), "model_settings": {"temperature": 0, "max_tokens": 120}}
-    )
-    response = await answered(AsyncSwarm(client, api=api), agent, streamed)
-    assert isinstance(response.output, Refund)
-    assert "Refunded order 4711." in [each["content"] for each in response.messages]
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])

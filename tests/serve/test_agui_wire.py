@@ -9,6 +9,7 @@ from aswarm.runs import Entry
 from aswarm.serve.wires.agui.encoder import AGUIWire
 from aswarm.testing import ScriptedAnswer as Scripted
 from aswarm.testing import call
+from tests.support.runs.run_logs import closed
 from tests.support.serve.wire_checks import data_of, log_of
 
 Json = dict[str, Any]
@@ -113,6 +114,14 @@ def test_calls_of_the_client_are_pending_for_clients_that_know_them() -> None:
     assert events(log)[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["c1"]}
     assert events(log, protocol_version=None)[-1]["outcome"] == {"type": "success"}
     assert events(log, protocol_version="0.1.0")[-1]["outcome"] == {"type": "success"}
+
+
+def test_a_run_that_was_stopped_is_cancelled() -> None:
+    """A stopped run is a success only for clients that do not know "cancelled"; the reason is in the result."""
+    log = closed(log_of("Done.")[:3], "RunStopped")
+    last = events(log)[-1]
+    assert (last["outcome"], last["result"]) == ({"type": "cancelled"}, {"stop": "cancelled", "reason": "cancelled"})
+    assert "outcome" not in events(log, protocol_version=None)[-1]
 
 
 def test_an_id_that_cannot_be_encoded_does_not_end_the_stream() -> None:

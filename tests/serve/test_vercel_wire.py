@@ -183,10 +183,3 @@ def test_the_context_is_one_part_that_is_replaced() -> None:
     (progress,) = [part for part in report if part["type"] == "data-aswarm-progress"]
     assert (progress["id"], progress["data"]) == ("progress-c1", {"toolCallId": "c1", "value": {"done": 1}})
     assert VercelWire().parts(Entry(0, 0, "MessagesRecorded", {})) == []
-
-
-def test_a_start_without_a_state_has_no_context_part() -> None:
-    """Context variables that readers may not see are not sent as an empty state."""
-    first = log_of("Done.")[0]
-    hidden = Entry(0, 0, first.type, {key: each for key, each in first.fields.items() if key != "context_variables"})
-    assert [part["type"] for part in VercelWire().parts(hidden)] == ["start"]

@@ -36,22 +36,10 @@ def test_a_line_has_a_text_or_messages() -> None:
     assert one(messages=MESSAGES) == InputRecord(1, 1, MESSAGES)
 
 
-def test_optional_keys_of_a_line() -> None:
-    """A line can have an id, context variables and metadata."""
-    entry = one(id="T-1", input="Hi", context_variables={"user": 7}, metadata=["x"])
-    assert entry == InputRecord(1, "T-1", "Hi", {"user": 7}, ["x"])
-
-
 def test_ids() -> None:
     """An id is a text or a whole number, by default the number of the line."""
     found = entries('{"id": 7, "input": "a"}\n\n{"id": "", "input": "b"}\r\n{"id": "8", "input": "c"}')
     assert [(entry.line, entry.id) for entry in found if isinstance(entry, InputRecord)] == [(1, 7), (3, 3), (4, "8")]
-
-
-def test_a_key_can_be_named_for_json() -> None:
-    """The named key alone has the text."""
-    input_format = InputFormat(column="ticket", id_column="number")
-    assert entries('{"ticket": "Hi", "input": 3, "number": 9}', input_format) == [InputRecord(1, 9, "Hi")]
 
 
 @pytest.mark.parametrize(
@@ -126,11 +114,6 @@ def test_csv() -> None:
 def test_the_delimiter(delimiter: str) -> None:
     """The delimiter is the comma, semicolon or tab that gives the column of the text."""
     assert entries(f'id{delimiter}text\n1{delimiter}"a,;\tb"\n', CSV) == [InputRecord(2, "1", "a,;\tb")]
-
-
-def test_the_default_columns() -> None:
-    """By default the column is `input` or `question`."""
-    assert entries("question\nHi\n", InputFormat("csv")) == [InputRecord(2, 2, "Hi")]
 
 
 @pytest.mark.parametrize(

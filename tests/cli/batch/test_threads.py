@@ -46,14 +46,6 @@ async def until_closed(source: Source) -> None:
 
 
 @pytest.mark.asyncio
-async def test_all_items_come_in_order() -> None:
-    """All items come, and the generator is closed."""
-    source = Source()
-    assert [item async for item in in_thread(source.items(300))] == list(range(1, 301))
-    await until_closed(source)
-
-
-@pytest.mark.asyncio
 async def test_only_so_many_are_read_ahead() -> None:
     """Only a few items are read ahead, and leaving early closes the generator."""
     source = Source()

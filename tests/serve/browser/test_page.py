@@ -299,17 +299,6 @@ def test_a_failed_run_shows_its_error(tabs: Tabs) -> None:
     expect(page.get_by_role("group", name="Error")).to_contain_text("CompletionError")
 
 
-def test_a_call_that_is_edited_without_a_change_is_approved_as_it_was(tabs: Tabs, service: httpx.Client) -> None:
-    """The decision has no arguments, so the model does not read that the user changed them."""
-    page = asked(tabs, "a refund, please")
-    page.get_by_role("button", name="Edit…").click()
-    page.get_by_role("button", name="Approve these").click()
-    wait_for_end(page, 2)
-    expect(page.locator(".call").last).to_contain_text("Refunded 80.00 EUR")
-    tool = service.get(f"/conversations/{conversation(page)}").json()["messages"][-2]
-    assert tool["content"] == "Refunded 80.00 EUR for order 4711."
-
-
 @pytest.mark.parametrize("width", [380, 1280])
 def test_a_call_that_waits_for_a_decision_is_in_view(new_tabs: Any, width: int) -> None:
     """The page follows a run to its end, however its own scrolling and the growth of the conversation interleave."""
@@ -455,19 +444,6 @@ def test_an_image_alone_is_sent_when_it_is_pasted_or_dropped(tabs: Tabs, service
     wait_for_end(page)
     [content] = user_contents(service, page)
     assert [part["type"] for part in content] == ["image_url", "image_url"]
-
-
-def test_a_file_that_is_too_large_is_refused_and_stays(tabs: Tabs) -> None:
-    """The notice has the reason, and the message can be sent without the file."""
-    page = tabs.open()
-    big = {"name": "big.pdf", "mimeType": "application/pdf", "buffer": b"x" * 3_000_000}
-    page.locator("input[type=file]").set_input_files([big])
-    page.wait_for_selector("text=[big.pdf]")
-    say(page, "hello")
-    expect(page.get_by_role("alert")).to_contain_text("bytes")
-    page.get_by_role("button", name="Remove big.pdf").click()
-    page.get_by_role("button", name="Send").click()
-    wait_for_end(page)
 
 
 # --- the list of conversations ---

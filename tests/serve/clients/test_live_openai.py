@@ -1,4 +1,4 @@
-"""Clients of Chat Completions against a service on a socket: `openai` of Python and of npm, `llm` and `aider`."""
+"""Clients of Chat Completions against a service on a socket: `llm` and `aider`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,9 @@ from typing import Any
 import pytest
 
 from aswarm.testing import ScriptedAnswer, call
-from tests.support.serve.npm_clients import play
 from tests.support.serve.served import Served, served
 
-SCRIPT = "live_openai.mjs"
-HI: Any = [{"role": "user", "content": "Hi!"}]
-TURNS = [ScriptedAnswer("Let me see.", [call("look", number=1)]), "It is 1."]
 pytestmark = pytest.mark.asyncio
-needs_node = pytest.mark.skipif(
-    "NODE_CLIENTS" not in os.environ, reason="NODE_CLIENTS names the folder with the packages of npm"
-)
 needs_llm = pytest.mark.skipif(shutil.which("llm") is None, reason="the command llm is not installed")
 needs_aider = pytest.mark.skipif("AIDER" not in os.environ, reason="AIDER names the command aider")
 
@@ -44,19 +37,6 @@ async def command(*arguments: str, folder: Path, **environment: str) -> tuple[in
         process.kill()
         raise
     return process.returncode, output.decode()
-
-
-@needs_node
-async def test_the_client_of_npm_chats() -> None:
-    """Models, a whole answer, and a stream with usage: the same texts, and no `tool_calls`."""
-    async with served(TURNS * 2, wires=["openai"]) as it:
-        found = await play(SCRIPT, it.url, "chat")
-        assert found["models"] == ["Boss", "Clerk"]
-        assert found["whole"]["finish_reason"] == "stop"
-        assert found["whole"]["message"]["content"] == found["stream"]["text"] == "Let me see.\n\nIt is 1."
-        assert found["stream"]["reasons"] == ["stop"]
-        assert found["stream"]["calls"] == 0
-        assert found["stream"]["usage"] == found["usage"]
 
 
 def llm_settings(it: Served, folder: Path) -> dict[str, str]:

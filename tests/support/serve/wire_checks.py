@@ -151,6 +151,7 @@ class AguiReader:
         self.arguments[event["toolCallId"]] = ""
 
     def _tool_call_args(self, event: Json) -> None:
+        assert event["toolCallId"] not in self.known_calls, "the client has the arguments of a call of an earlier run"
         self.arguments[event["toolCallId"]] += event["delta"]
 
     def _tool_call_result(self, event: Json) -> None:
