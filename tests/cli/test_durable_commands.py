@@ -197,6 +197,17 @@ def test_an_item_that_failed_runs_again() -> None:
 
 
 @pytest.mark.heavy
+def test_a_batch_stops_after_an_error() -> None:
+    """With --on-error stop, no item starts after an error."""
+    Path("in.jsonl").write_text('{"input": "Hi!"}\n' * 3)
+    with model(refused("400 Bad Request", "broken"), "Hello.") as server:
+        result = invoke(
+            "batch", "shop:boss", "in.jsonl", *STORE, "--concurrency", "1", "--on-error", "stop", server=server
+        )
+    assert [line["status"] for line in lines(result.stdout)] == ["error"]
+
+
+@pytest.mark.heavy
 def test_an_item_that_waited_has_the_outcome_of_its_answer() -> None:
     """After `aswarm runs answer`, the same batch executes the item and writes its outcome."""
     Path("in.jsonl").write_text('{"id": 1, "input": "Pay!"}\n')
