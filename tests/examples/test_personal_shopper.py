@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from tests.examples.transcripts import run_offline
 
 database = load("personal_shopper", "database")
 ADA = 1
-SOCKS, SHOES = 1, 2
+SHOES = 2
 
 
 @pytest.fixture
@@ -24,13 +23,6 @@ def path(tmp_path: Path) -> str:
     with database.connect(file) as connection:
         database.create(connection)
     return file
-
-
-@pytest.fixture
-def shop(path: str) -> Iterator[sqlite3.Connection]:
-    """A connection to the shop."""
-    with database.connect(path) as connection:
-        yield connection
 
 
 def money(connection: sqlite3.Connection) -> int:
@@ -50,15 +42,6 @@ def test_a_file_keeps_the_shop(tmp_path: Path) -> None:
         database.create(connection)
         assert [row["refunded"] for row in database.purchases(connection, ADA)] == [1, 0, 0]
         assert money(connection) == 14649
-
-
-def test_a_purchase_is_refunded_once(shop: sqlite3.Connection) -> None:
-    """A second refund is refused, and moves no money."""
-    assert database.refund(shop, ADA, SOCKS) == 1250
-    with pytest.raises(database.RefusedError, match="purchase 1 is already refunded"):
-        database.refund(shop, ADA, SOCKS)
-    assert database.user(shop, ADA)["balance"] == 3250
-    assert money(shop) == 14649
 
 
 def test_one_of_many_threads_makes_the_refund(path: str) -> None:

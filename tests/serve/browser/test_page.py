@@ -115,6 +115,18 @@ def test_two_tabs_show_the_same_run(tabs: Tabs, service: httpx.Client) -> None:
     assert len(runs_of(service, conversation(first))) == 2
 
 
+def test_a_message_beside_an_active_run_shows_that_run_and_stays_in_the_box(tabs: Tabs, service: httpx.Client) -> None:
+    """The service refuses the message; the page joins the active run, shows a notice, and keeps the text."""
+    page = answered(tabs, "hello")
+    page.route(re.compile("/runs$"), lambda route: route.abort() if route.request.method == "GET" else route.fallback())
+    service.post(f"/conversations/{conversation(page)}/runs", json={"text": "slow, please"}).raise_for_status()
+    say(page, "me too")
+    expect(page.get_by_role("alert")).to_contain_text("Another run of this conversation is active")
+    assert page.input_value("#box") == "me too"
+    wait_for_end(page, 2)
+    assert answer(page) == WORDS
+
+
 def test_a_run_can_be_watched_by_its_id(tabs: Tabs, service: httpx.Client) -> None:
     """The page finds the conversation of a run whose id was given."""
     run = service.post("/conversations/watched/runs", json={"text": "slow, please"}).json()["run"]
