@@ -65,6 +65,12 @@ def test_the_ending_of_the_file_decides_the_format(folder: Path, name: str, star
     assert (folder / name).read_text(encoding="utf-8").startswith(start)
 
 
+def test_the_format_counts_more_than_the_ending(folder: Path) -> None:
+    """With --format the file may have any ending."""
+    assert invoke("graph", "agents:triage", "-o", "agents.txt", "-f", "mermaid").exit_code == 0
+    assert (folder / "agents.txt").read_text(encoding="utf-8").startswith("flowchart")
+
+
 @pytest.mark.processes
 def test_the_input_of_graphviz(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphviz gets the format and the graph in DOT, and its output stays unchanged."""
