@@ -104,10 +104,11 @@ async def test_a_run_that_a_function_starts_is_below_its_call(traces: Traces, ki
     inner = AsyncSwarm(client, middleware=middleware)
     function = functions_that_run(inner, lambda: Swarm(client, middleware=middleware))[kind]
     swarm = AsyncSwarm(script_of([call("go"), "Done."]).client(), middleware=middleware)
-    await swarm.run(Agent(functions=[tool(name="go")(function)]), "Hi", {"conversation_id": "c"})
+    await swarm.run(Agent(functions=[tool(name="go")(function)]), "Hi", {"conversation_id": 7}, run_id="r")
     span = traces.one("invoke_agent inner")
     assert traces.parent_name(span) == "execute_tool go"
-    assert attributes(span)["gen_ai.conversation.id"] == "c"
+    assert attributes(span)["gen_ai.conversation.id"] == "7"
+    assert attributes(traces.begun[0])["aswarm.run.id"] == "r"
 
 
 @pytest.mark.parametrize("face", FACES)
