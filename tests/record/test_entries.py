@@ -271,8 +271,8 @@ def test_public_ids_are_the_same_for_each_reader() -> None:
 def test_a_log_without_its_start_is_folded() -> None:
     """An answer of an unknown call makes that call; an unknown type is ignored."""
     folded = Folded()
-    folded._add(Entry(0, 0, "ToolCallFinished", {"index": 0, "id": "c1", "name": "f", "content": "x"}))
-    folded._add(Entry(1, 0, "Later", {}))
+    folded.add(Entry(0, 0, "ToolCallFinished", {"index": 0, "id": "c1", "name": "f", "content": "x"}))
+    folded.add(Entry(1, 0, "Later", {}))
     assert folded.messages == [{"role": "tool", "tool_call_id": "c1", "tool_name": "f", "content": "x"}]
 
 

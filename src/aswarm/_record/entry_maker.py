@@ -80,7 +80,7 @@ class EntryMaker:
         entry = Entry(self.seq, self._clock(), kind, fields)
         self.seq += 1
         if kind not in JOINED:  # no later entry needs the text of a delta
-            self.folded._add(entry)
+            self.folded.add(entry)
         return entry
 
     # --- start and end ---

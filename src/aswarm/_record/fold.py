@@ -143,7 +143,7 @@ class Folded:
 
     # --- entries ---
 
-    def _add(self, entry: Entry) -> None:
+    def add(self, entry: Entry) -> None:
         """Add the next entry of the log. Entries of unknown types are ignored."""
         fields = entry.fields
         match entry.type:
@@ -215,7 +215,7 @@ def fold(entries: Iterable[Entry]) -> Folded:
     """
     folded = Folded()
     for entry in entries:
-        folded._add(entry)
+        folded.add(entry)
     return folded
 
 

@@ -8,34 +8,24 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from aswarm._record import log
 from aswarm._record.entries import JOINED, Entry, now
-from aswarm._record.entry_maker import EntryMaker
-from aswarm._record.fold import Folded, fold
-from aswarm._record.log import LogRow, RunToStart
-from aswarm._sql.transactions import Transaction
+from aswarm._record.fold import Folded
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import AswarmError
 from aswarm._values.json import is_array, is_object, shown
-from aswarm._values.messages import Message, normalize
+from aswarm._values.messages import normalize
 from aswarm._values.text import one_line
-from aswarm.conversations import Change
-from aswarm.runs._prepared import conversation_key
-from aswarm.runs._starting import ending_of
+from aswarm.runs._shown_logs import Logs, ended
 from aswarm.testing import ScriptedModel
 
 from ._exits import SetupError
 
-if TYPE_CHECKING:
-    from aswarm.runs import Runs
-
-Logs: TypeAlias = Mapping[str, Sequence[Entry]]
 Checks: TypeAlias = Mapping[str, Callable[[Any], bool]]
 _LONGEST_ID = 200
 _MOST = 10**14  # also the largest time in milliseconds, in the year 5138
@@ -66,7 +56,7 @@ def read_logs(path: str) -> Logs:
         raise SetupError(f"{path} has no runs: line 1 must be an entry of a log, with the id of its run")
     later = now() - max(entry.at_ms for entries in logs.values() for entry in entries)
     return {
-        run: [replace(entry, at_ms=entry.at_ms + later) for entry in _ended(entries)] for run, entries in logs.items()
+        run: [replace(entry, at_ms=entry.at_ms + later) for entry in ended(entries)] for run, entries in logs.items()
     }
 
 
@@ -99,7 +89,7 @@ def _add(folded: Folded, log: list[Entry], entry: Entry) -> None:
     if log and (log[-1].is_last or entry.seq <= log[-1].seq):
         raise ValueError(f"the entry {entry.seq} cannot follow the entry {log[-1].seq} of its run")
     try:
-        folded._add(entry)
+        folded.add(entry)
         if entry.type not in _DELTAS:
             normalize(folded.messages)  # as a page and the next run read them
     except (AswarmError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
@@ -180,14 +170,6 @@ def _check(checks: Checks, fields: Mapping[str, Any]) -> None:
             raise ValueError(f"{key!r} has the value {shown(fields[key], _SHOWN)}, which an entry cannot have")
 
 
-def _ended(entries: Sequence[Entry]) -> Sequence[Entry]:
-    if entries[-1].is_last:
-        return entries
-    last = entries[-1]
-    (end,) = EntryMaker().stopped("process_died")
-    return [*entries, replace(end, seq=last.seq + 1, at_ms=last.at_ms)]
-
-
 def shown_swarm() -> AsyncSwarm:
     """Return the swarm of a page without agents of the user. Its answers say that there is no model."""
     return AsyncSwarm(ScriptedModel(lambda _: _ANSWER).client())
@@ -197,32 +179,3 @@ def shown_agents(logs: Logs) -> list[Agent]:
     """Return an agent for each name in the entries."""
     names = (entry.fields.get("agent") for entries in logs.values() for entry in entries)
     return [Agent(name=name) for name in dict.fromkeys(name for name in names if isinstance(name, str))]
-
-
-async def show_logs(runs: Runs, user: str, logs: Logs) -> None:
-    """Write the runs and their conversations to the database of `runs`, for a user."""
-    conversations: dict[str, dict[str, Sequence[Entry]]] = defaultdict(dict)
-    for run, entries in sorted(logs.items(), key=lambda item: item[1][0].at_ms):
-        conversations[entries[0].fields["conversation"] or run][run] = entries
-    for conversation, its_runs in conversations.items():
-        await runs.store.write(conversation_key(user, conversation), _change(list(its_runs.values())))
-        for run, entries in its_runs.items():
-            await runs.store._database.run(_insert, RunToStart(run, user, "", conversation), entries)
-
-
-def _change(logs: Iterable[Sequence[Entry]]) -> Change:
-    messages: list[Message] = []
-    state: Any = None
-    for entries in logs:
-        state = fold(entries)
-        messages = [*messages[: entries[0].fields["before"]], *state.messages]
-    stop = state._ending.response.get("stop", "cancelled")
-    return Change("", "opened", 0, messages, state.active_agent or "", state.context, stop)
-
-
-def _insert(run: RunToStart, entries: Sequence[Entry]) -> Transaction[None]:
-    first, *more = entries
-    run = run._replace(agent=first.fields["agent"], owner="opened#")
-    yield from log.insert(run, first.at_ms, LogRow(0, first.seq, first.to_log()))
-    row = LogRow(first.seq + 1, more[-1].seq, b"\n".join(entry.to_log() for entry in more))
-    yield from log.end(run.id, 1, row, ending_of(more[-1]), more[-1].at_ms)

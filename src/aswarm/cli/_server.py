@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from aswarm._swarm import AsyncSwarm
     from aswarm._values.agent import Agent
     from aswarm.runs import Runs
-
-    from ._opened import Logs
+    from aswarm.runs._shown_logs import Logs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,9 +91,8 @@ def serve_until_stopped(
         import uvicorn  # noqa: PLC0415 - of an extra
 
         from aswarm.runs import show_everything  # noqa: PLC0415 - as above
+        from aswarm.runs._shown_logs import show_logs  # noqa: PLC0415 - as above
         from aswarm.serve import Service, bearer, local_only  # noqa: PLC0415 - it needs starlette
-
-        from ._opened import show_logs  # noqa: PLC0415 - as above
 
         runs = _runs(swarm, agents, store, code_version)
     auth, user = (local_only, "local") if token is None else (bearer(token), "user")

@@ -5,6 +5,7 @@ A failed attempt does not stop the other attempts. A cancelled evaluation keeps 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -16,7 +17,6 @@ from typing import Any, TypedDict, Unpack
 import anyio
 
 from aswarm._swarm import AsyncSwarm
-from aswarm._tools.hints import name_of
 from aswarm._values.agent import Agent, Response, as_response, default_model, model_of
 from aswarm._values.errors import AswarmError, ConfigurationError, named, set_attribute
 from aswarm._values.json import is_count, shown
@@ -257,11 +257,16 @@ class _AttemptRunner:
         return await self.judge.ask(case.judge, [*case.messages, *response.messages], model)
 
 
+def _name_of(check: Callable[[Response], Any]) -> str:
+    function = check.func if isinstance(check, functools.partial) else check
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 async def _check(check: Callable[[Response], Any], response: Response) -> str | None:
     """Return None if the check passed, otherwise the reason of the failure."""
     try:
         result = check(response)
         result = await result if inspect.isawaitable(result) else result
     except AssertionError as error:
-        return f"{name_of(check)}: {error}"
-    return None if result else f"{name_of(check)} returned {result!r}"
+        return f"{_name_of(check)}: {error}"
+    return None if result else f"{_name_of(check)} returned {result!r}"

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from aswarm._tools.toolbox import distinct
 from aswarm._values.agent import Agent
-from aswarm.extensions import tools_of
+from aswarm.extensions import Tool, tools_of
 
 from ._inspection import inspect_function, referenced_agents
 from ._returns import ReturnedAgents, annotated_handoff, read_returns
@@ -42,8 +41,9 @@ def reachable_views(start: Agent) -> list[AgentView]:
     seen, waiting = {id(start)}, deque([start])
     while waiting:
         agent = waiting.popleft()
-        names = tuple(tools_of(agent))
-        handoffs = [found for pair in zip(names, distinct(agent.functions), strict=True) for found in _handoffs(*pair)]
+        tools = tools_of(agent)
+        names = tuple(tools)
+        handoffs = [found for name, tool in tools.items() for found in _handoffs(name, tool)]
         certain = {found.function for found in handoffs if found.certain}
         views.append(AgentView(agent, tuple(name for name in names if name not in certain), tuple(handoffs)))
         for found in handoffs:
@@ -53,15 +53,15 @@ def reachable_views(start: Agent) -> list[AgentView]:
     return views
 
 
-def _handoffs(name: str, function: Any) -> Iterator[FoundHandoff]:
-    if isinstance(function, Agent):
-        yield FoundHandoff(name, function, certain=True)
+def _handoffs(name: str, tool: Tool[..., Any]) -> Iterator[FoundHandoff]:
+    if tool.is_handoff:
+        yield FoundHandoff(name, tool.function(), certain=True)
         return
-    inspected = inspect_function(function)
+    inspected = inspect_function(tool.function)
     returned = ReturnedAgents(is_complete=False) if inspected is None else read_returns(inspected)
     certain = {id(agent): agent for agent in returned.agents}
     yield from (FoundHandoff(name, agent, certain=True) for agent in certain.values())
-    annotated = None if returned.is_complete else annotated_handoff(function)
+    annotated = None if returned.is_complete else annotated_handoff(tool.function)
     is_open = not returned.is_complete and annotated is not False
     referenced = referenced_agents(inspected) if inspected and is_open else []
     possible = {id(agent): agent for agent in referenced if id(agent) not in certain}

@@ -31,12 +31,11 @@ from pydantic import ValidationError
 
 from aswarm import __version__
 from aswarm._blocking.sync_swarm import wait_on_event_loop
-from aswarm._run.current_call import running
 from aswarm._runtime.backend import current_loop
 from aswarm._tools.nulls import without_optional_nulls
 from aswarm._values.errors import CallerMistake, CallLost, ConfigurationError, ToolError, ToolTimeout
 from aswarm._values.log_fields import NO_RUN
-from aswarm.extensions import Approval, Tool, function_tool, progress
+from aswarm.extensions import Approval, CallDecision, Tool, current_call, function_tool, progress
 
 from ._functions import FunctionOptions, may_repeat, parameters_of, runs_alone
 from ._http import HttpTransport
@@ -227,11 +226,10 @@ class MCPServer:
 
     async def _call(self, tool: ServerTool, arguments: dict[str, Any]) -> str | list[Shown]:
         send = functools.partial(self._send, tool, arguments)
-        now = running()
-        decided = None if now is None else now.call.decision
-        if (hold := question_of(decided)) is not None:
+        decision = _decision()
+        if (hold := question_of(decision)) is not None:
             raise hold  # without an answer, the call would run from its start and repeat what it did before the question
-        result = await send(*responses_of(decided))
+        result = await send(*responses_of(decision))
         for _ in range(_MOST_ROUNDS):
             if isinstance(result, CallToolResult):
                 return value_of(result, tool.name)
@@ -330,6 +328,13 @@ class MCPServer:
         return ToolError(
             f"The MCP server {self.name} cannot be reached, and {tool.name} was not called: {self._reason(error)}"
         )
+
+
+def _decision() -> CallDecision | None:
+    """Return the decision on the current call, or None. A program may also call the functions of a server itself."""
+    with suppress(ConfigurationError):
+        return current_call().decision
+    return None
 
 
 async def _answers_requests(client: Client, seconds: float) -> bool:

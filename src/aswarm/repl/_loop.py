@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from aswarm._blocking.sync_swarm import Swarm, engine_of, wait_on_event_loop
+from aswarm import Swarm
+from aswarm._blocking.sync_swarm import engine_of, wait_on_event_loop
 from aswarm._runtime.backend import scheduler
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent

@@ -1,6 +1,6 @@
 """The module from which code for Swarm imports these functions. Tests may replace `Swarm` here: `run_demo_loop` uses it."""
 
-from aswarm._blocking.sync_swarm import Swarm
+from aswarm import Swarm
 
 from ._as_swarm import pretty_print_messages, process_and_print_streaming_response
 from ._loop import run_demo_loop

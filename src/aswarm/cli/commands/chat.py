@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aswarm._blocking.sync_swarm import Swarm, wait_on_event_loop
+from aswarm import Swarm
+from aswarm._blocking.sync_swarm import wait_on_event_loop
 from aswarm.cli._command import command
 from aswarm.cli._conversations import Kept, loaded_from, store_options
 from aswarm.cli._load import load_agent

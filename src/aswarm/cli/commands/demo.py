@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aswarm._blocking.sync_swarm import Swarm
+from aswarm import Swarm
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.text import counted
 from aswarm.cli._command import command

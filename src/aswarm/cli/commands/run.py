@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aswarm import Swarm
 from aswarm._blocking.caller import in_callers_thread
-from aswarm._blocking.sync_swarm import Swarm, engine_of, wait_on_event_loop
+from aswarm._blocking.sync_swarm import engine_of, wait_on_event_loop
 from aswarm._values.agent import Agent, Response, as_response
 from aswarm._values.budget import Budget
 from aswarm._values.decisions import Resume

@@ -21,7 +21,6 @@ import anyio.to_thread
 import sniffio
 
 from aswarm._runtime import seams
-from aswarm._runtime.seams import Steps
 
 from ._loop import ProcessLoop, UniverseLoop
 from ._world import START, World
@@ -91,7 +90,7 @@ def _in_real_thread(before: float, work: Callable[[], T], after: float) -> T:
 # --- threads with steps ---
 
 
-def start_thread(world: World, steps: Steps, name: str) -> Callable[[], None]:
+def start_thread(world: World, steps: seams.Steps, name: str) -> Callable[[], None]:
     """Replace `seams.start_thread`: the steps run on the event loop, also on one with the real clock."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, ProcessLoop)  # noqa: S101 - a simulation makes no other loop
@@ -103,7 +102,7 @@ def start_thread(world: World, steps: Steps, name: str) -> Callable[[], None]:
 class _Thread:
     """A thread whose steps run on the loop. It belongs to the process that started it."""
 
-    def __init__(self, world: World, loop: ProcessLoop, steps: Steps, name: str) -> None:
+    def __init__(self, world: World, loop: ProcessLoop, steps: seams.Steps, name: str) -> None:
         self._world = world
         self._loop = loop
         self._steps = steps

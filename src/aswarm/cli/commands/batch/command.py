@@ -10,7 +10,7 @@ from typing import Any, Literal, TextIO, get_args
 
 import click
 
-from aswarm._rate_limits.policy import RateLimits
+from aswarm import RateLimits
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.options import Transport

@@ -31,9 +31,12 @@ async def durable_batch(
     """Start the runs, and yield a generator of the outcomes. This process executes runs too."""
     with extra("durable", "durable runs need"):
         from aswarm.durable import DurableRuns  # noqa: PLC0415 - only once it is needed
+        from aswarm.runs import Limits  # noqa: PLC0415 - as above
     at_once, version = cast("int", options.concurrency), cast("str", options.code_version)
-    runs = DurableRuns(swarm, agents=agent, store=cast("str", options.store), version=version, concurrency=at_once)
-    runs._factory.limits = replace(runs.limits, max_turns=options.max_turns)
+    limits = Limits(max_turns=options.max_turns)
+    runs = DurableRuns(
+        swarm, agents=agent, store=cast("str", options.store), version=version, concurrency=at_once, limits=limits
+    )
     async with runs:
         yield _DurableBatch(runs, agent, options).outcomes(items)
 

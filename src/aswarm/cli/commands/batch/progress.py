@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TextIO
 
-from aswarm._rate_limits.policy import MINUTE, RateLimits
+from aswarm import RateLimits
 from aswarm._values.text import counted, one_line
 from aswarm._values.usage import Usage
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aswarm.evals._progress import ProgressBar
 
 _SECONDS_BETWEEN = 10.0
+_WINDOW = 61.0  # seconds in which a limit of a minute applies: a request may arrive up to a second late
 _SHOWN = 20  # the number of problems of one kind that are printed; the output has all problems
 _WORDS = {
     "answer": "answered",
@@ -87,7 +88,7 @@ class Counts:
             (self.usage.requests, self.limits.requests_per_minute),
             (self.usage.total_tokens, self.limits.tokens_per_minute),
         )
-        return max(MINUTE * number / most / self.statuses.total() if most else 0.0 for number, most in used)
+        return max(_WINDOW * number / most / self.statuses.total() if most else 0.0 for number, most in used)
 
     def details(self) -> str:
         """Return a text with the rate, the time left, the tokens and the failures."""
