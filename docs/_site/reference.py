@@ -31,6 +31,7 @@ MADE_BY_ASWARM = (
     "CurrentCall",
     "DurableRun",
     "EventStream",
+    "InnerCalls",
     "InnerRun",
     "RunInfo",
     "SyncClassicStream",

@@ -7,6 +7,7 @@ from ._rate_limits.tokens import estimated_tokens
 from ._run.call import ToolCall
 from ._run.current_call import CurrentCall, Progress, current_call, failing_exits, progress, without_current_call
 from ._run.handlers import CompletionHandler, Handlers, Middleware, Started, ToolHandler
+from ._run.inner_calls import InnerCalls, calling_tool
 from ._run.inner_run import InnerRun
 from ._run.options import Messages
 from ._run.outcome import ToolOutcome
@@ -39,6 +40,7 @@ __all__ = [
     "EndCallback",
     "EventStream",
     "Handlers",
+    "InnerCalls",
     "InnerRun",
     "Messages",
     "Middleware",
@@ -49,6 +51,7 @@ __all__ = [
     "ToolCall",
     "ToolHandler",
     "ToolOutcome",
+    "calling_tool",
     "current_call",
     "estimated_tokens",
     "failing_exits",

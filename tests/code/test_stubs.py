@@ -259,7 +259,7 @@ def named(name: str) -> Any:
     [
         ((), {}, "code_tool needs functions"),
         ((named("a-b"), named("a_b")), {}, "the name 'a_b' is used twice in Python"),
-        ((code_tool(look),), {}, r"is a code tool itself; pass its functions to one code_tool"),
+        ((code_tool(look),), {}, "makes calls itself; pass its functions to one tool"),
         ((5,), {}, "cannot be used as a function of an agent"),
         ((look,), {"timezone": "Moon/Sea"}, "unknown time zone 'Moon/Sea'"),
         ((look,), {"timezone": ""}, "unknown time zone ''"),

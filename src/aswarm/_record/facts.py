@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from aswarm._run.call import CODE_STARTED
+from aswarm._run.calls_inside import CODE_STARTED
 from aswarm._values.messages import has_started_inside
 
 from .entries import Entry

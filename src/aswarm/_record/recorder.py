@@ -24,7 +24,8 @@ from typing import Any, Protocol
 
 import anyio
 
-from aswarm._run.call import CODE_STARTED, OTHER_CALLS, Call, ToolCall
+from aswarm._run.call import Call, ToolCall
+from aswarm._run.calls_inside import CODE_STARTED, OTHER_CALLS
 from aswarm._run.current_call import restart_code
 from aswarm._run.execution import ToolCaller, finished_event
 from aswarm._run.handlers import Handlers, Started

@@ -24,9 +24,6 @@ from aswarm._values.messages import Message, call_arguments, call_name, has_star
 from .outcome import Returned, ToolOutcome
 
 CallProgress: TypeAlias = Literal["planned", "started", "waiting", "finished"]
-# The type of the progress that records the start of code; see `Tool._is_replayed`.
-CODE_STARTED = "CodeStarted"
-OTHER_CALLS = "stopped: the code has made other calls than its record has, so its outcome is unknown"
 STOPPED_INSIDE = "stopped after functions had run inside, so its outcome is unknown"
 
 
@@ -275,10 +272,10 @@ class Call(ToolCall):
     # --- progress ---
 
     def enter(self) -> None:
-        """Remember an earlier start: a middleware may repeat a call, and `withdraw` takes back only one execution."""
+        """Start an execution. Remember an earlier start: a middleware may repeat a call, and `withdraw` takes back one execution."""
         if self._is_merged:
             self._check("enter")
-        self._had_started = self._has_started
+        self._had_started, self._unknown_inside = self._has_started, ()
 
     def start(self, *, announced: bool = False) -> None:
         """Mark the start of the function, here or in an earlier process. A middleware may start a call again.
@@ -394,35 +391,6 @@ class Call(ToolCall):
     def value_of(self, outcome: ToolOutcome) -> Returned | None:  # noqa: ARG002
         """Return the value that code gets for the outcome of this call, if code makes the call."""
         return None
-
-
-class CallInside(Call):
-    """One call that the function of an outer call makes.
-
-    `index`: its number in the outer call. `outer`: the outer call. `read`: returns the value that the code gets for an outcome;
-    None for a call that raises in the code.
-    """
-
-    __slots__ = ("_outer", "_read")
-
-    def __init__(
-        self,
-        message: Message,
-        index: int,
-        tool: Tool[..., Any] | None,
-        outer: Call,
-        read: Callable[[ToolCall, ToolOutcome], Returned | None],
-    ) -> None:
-        super().__init__(message, index, outer.agent, tool)
-        self._outer = outer
-        self._read = read
-
-    @property
-    def parent(self) -> Call:
-        return self._outer
-
-    def value_of(self, outcome: ToolOutcome) -> Returned | None:
-        return self._read(self, outcome)
 
 
 class TurnCalls(list[Call]):

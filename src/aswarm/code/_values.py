@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import ast
 import json
-from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 from pydantic_core import from_json, to_jsonable_python
 
-from aswarm._run.call import ToolCall
-from aswarm._run.outcome import OutcomeInside, Returned, ToolOutcome, returned
-from aswarm._values.content import described
 from aswarm._values.json import finite, whole_characters
 from aswarm._values.text import whole_escapes
 
@@ -25,37 +21,15 @@ Reading: TypeAlias = Literal["text", "data", "both", "any"]
 _CUT = "\n[cut off: {} of {} characters]"
 
 
-def raises(call: ToolCall, outcome: ToolOutcome) -> bool:
-    """Return whether the call raises in the code: it failed, or its function was not allowed to run."""
-    if outcome.error is not None or outcome.unknown or outcome.still_running:
-        return True
-    return (
-        not call.has_started and isinstance(outcome.content, str) and outcome.content.startswith(("not run", "stopped"))
-    )
+def value_of(value: Any, text: str, reading: Reading) -> Any:
+    """Return the value of a call for the code. `value`: what its function returned, as JSON data; `text`: its result for the model."""
+    if not isinstance(value, str):
+        return text if reading == "text" else value
+    return value if reading in ("text", "both") else _data_of(text, reading)
 
 
-def value_for_record(reading: Reading, call: ToolCall, outcome: ToolOutcome) -> Returned | None:
-    """Return the value that the code gets for the outcome of this run; None if the call raises in the code."""
-    return None if raises(call, outcome) else final_value(reading, outcome)
-
-
-def final_value(reading: Reading, outcome: ToolOutcome) -> Returned:
-    """Return the value that the code gets for the outcome of a call that does not raise."""
-    content, own = outcome.content, outcome.returned if isinstance(outcome, OutcomeInside) else None
-    if own is not None and own.content == content:
-        is_text = isinstance(own.value, str)
-        if own.is_final or (is_text and reading in ("text", "both")) or (not is_text and reading != "text"):
-            return replace(own, is_final=True)
-    text = content if isinstance(content, str) else described(content)
-    return returned(content, value_of(text, reading), is_final=True) or Returned(
-        content, json.dumps(text), is_final=True
-    )
-
-
-def value_of(content: str | list[dict[str, Any]], reading: Reading) -> Any:
-    """Return the content of a tool message as a value for the code."""
-    text = content if isinstance(content, str) else described(content)
-    if reading in ("text", "both") or (reading == "any" and text[:1] not in ("{", "[")):
+def _data_of(text: str, reading: Reading) -> Any:
+    if reading == "any" and text[:1] not in ("{", "["):
         return text
     try:
         return from_json(whole_escapes(text))  # the sandbox has no halves of surrogate pairs

@@ -356,7 +356,7 @@ FAULTS = (
     # --- code ---
     fault(
         "a handoff inside code ends its round before the later calls",
-        "code/_snippet.py",
+        "_run/inner_calls.py",
         "            if not turn.finish_group(group):",
         "            if TurnCalls(group).handed_to() is not None:\n                break\n            if not turn.finish_group(group):",
         tests=("tests/code/test_rounds.py::test_a_gather_does_the_same_as_one_message",),
@@ -399,9 +399,9 @@ FAULTS = (
     ),
     fault(
         "an agent as a tool loses the unknown calls of its run",
-        "_agent_tool.py",
-        "                call.note_unknown_inside(state.response.unknown_calls)",
-        "                pass",
+        "_run/inner_run.py",
+        "            caller.note_unknown_inside([*caller.unknown_inside, *self.response.unknown_calls])\n",
+        "            pass\n",
         tests=("tests/code/test_unknown.py::test_an_agent_tool_reports_the_calls_of_its_run",),
     ),
     fault(
