@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +77,60 @@ async def test_decisions_that_do_not_fit_fail_their_item_alone(resume: Any, word
     assert isinstance(first.error, ConfigurationError)
     assert words in str(first.error)
     assert (text_of(second), shop.paid) == ("y", 0)
+
+
+PROGRAM = """
+import asyncio, os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from tests.support.batch.batches import Echo
+from aswarm import Agent, Approve, tool
+from aswarm.batch import Item
+
+folder = Path(sys.argv[2])
+resume = {"True": True, "all": Approve.all()}[sys.argv[3]]
+
+@tool(approve=True)
+async def pay():
+    with (folder / "ran").open("a") as file:
+        file.write("pay ")
+    return "paid"
+
+@tool(approve=True)
+def ship():
+    with (folder / "ran").open("a") as file:
+        file.write("ship ")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def made(name):
+    return {"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}}
+
+asking = {"role": "assistant", "content": None, "tool_calls": [made("pay"), made("ship")]}
+item = Item([{"role": "user", "content": "x"}, asking], id="a", resume=resume)
+
+async def main():
+    async with Echo().swarm().batch(Agent(functions=[pay, ship]), [item], journal=folder / "run.sqlite") as outcomes:
+        async for outcome in outcomes:
+            print(outcome.error or outcome.response.text or outcome.response.stop)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.processes
+def test_a_process_that_is_killed_in_an_approved_call_runs_none_twice(tmp_path: Path) -> None:
+    """In another process, the journal continues an item with the same `resume`, and refuses it with another one."""
+
+    def run(folder: Path, resume: str) -> subprocess.CompletedProcess[str]:
+        folder.mkdir(exist_ok=True)
+        command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parents[2]), str(folder), resume]
+        return subprocess.run(command, check=False, capture_output=True, text=True)
+
+    killed = tmp_path / "killed"
+    assert run(killed, "all").returncode == -signal.SIGKILL
+    assert run(killed, "all").stdout.strip() == "cancelled; its outcome is unknown"
+    assert "differs from the item with this id" in run(killed, "True").stdout
+    assert (killed / "ran").read_text() == "pay ship "
+    waits = tmp_path / "waits"
+    assert run(waits, "True").stdout.strip() == "waiting"
+    assert not (waits / "ran").exists()

@@ -9,9 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, tool
+from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Response, Result, tool
 from aswarm._record.entries import Entry, PublicIds, as_json, joined, now, public_ids
 from aswarm._record.entry_maker import EntryMaker
+from aswarm._record.fingerprints import item_fingerprint
 from aswarm._record.fold import Folded, fold
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.serve.wires.native.encoder import NativeWire
@@ -213,8 +214,27 @@ def test_an_agent_whose_functions_cannot_be_offered_leaves_a_log() -> None:
     asked = {"id": "c1", "type": "function", "function": {"name": "bad", "arguments": "{}"}}
     maker = EntryMaker([USER, {"role": "assistant", "content": None, "tool_calls": [asked]}])
     entry = maker.started("run", "chat", broken, resume=True)
-    assert entry.fields["resume"] == {}
     assert entry.fields["calls"] == [{"index": 0, "id": "c1", "name": "bad", "arguments": "{}"}]
+
+
+RESUMED: list[tuple[Any, Any, str]] = [
+    (False, False, "83c55f1aa42cb857"),
+    (True, {}, "5e4b3423484e5c5c"),
+    ({}, {}, "5e4b3423484e5c5c"),
+    (Approve.all(), True, "c7f3c49e9782d7c4"),
+    ({"c": True}, {"c": True}, "657a3f35ac5ae56a"),
+]
+
+
+@pytest.mark.parametrize(("resume", "recorded", "digest"), RESUMED, ids=str)
+def test_a_record_of_an_older_version_keeps_its_decisions(resume: Any, recorded: Any, digest: str) -> None:
+    """In older versions True approved all calls. It is recorded for `Approve.all()`; the hashes come from such a version."""
+    asked = {"id": "c", "type": "function", "function": {"name": "pay", "arguments": "{}"}}
+    history = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [asked]}]
+    entry = EntryMaker(history).started("run", "chat", Agent(name="A"), resume=resume)
+    assert entry.fields["resume"] == recorded
+    assert type(entry.fields["resume"]) is type(recorded)
+    assert item_fingerprint(Agent(name="A"), history, None, resume) == digest
 
 
 def test_deltas_that_follow_each_other_are_joined() -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, Hold, current_call, tool
+from aswarm._record.entries import Entry
 from aswarm.runs import show_everything
+from aswarm.serve._run_as_test import run_as_test
 from aswarm.testing import ScriptedAnswer, call
 from tests.support.serve.served import Served, served
 
@@ -142,6 +144,35 @@ async def test_decisions_are_in_the_test(name: str) -> None:
         code = await code_of(it, run)
         assert f"resume={{'0': {literal}}}" in code
         await passes(code)
+
+
+FORMS: list[tuple[Any, str]] = [
+    ({"c": {"deny": "late"}}, "{'c': {'deny': 'late'}}"),
+    ({}, "True"),
+    (False, "True"),
+    (True, "Approve.all()"),
+]
+
+
+@pytest.mark.parametrize(("recorded", "literal"), FORMS)
+async def test_a_recorded_resume_is_in_the_test(recorded: Any, literal: str) -> None:
+    """A log of another program may have decisions in JSON form, none, or true, which approved all calls."""
+    open_call = {"index": 0, "id": "c", "name": "erase", "arguments": '{"name": "a"}'}
+    made = {"type": "function", "id": "c", "function": {"name": "erase", "arguments": '{"name": "a"}'}}
+    head = {"role": "assistant", "content": None, "tool_calls": [made]}
+    fields = {
+        "run_id": "r",
+        "agent": "The Clerk",
+        "before": 2,
+        "messages": [],
+        "calls": [open_call],
+        "resume": recorded,
+    }
+    log = [Entry(0, 5, "RunStarted", fields), Entry(1, 6, "RunStopped", {"reason": "cancelled"})]
+    code = run_as_test(log, [{"role": "user", "content": "Erase it."}, head], clerk)
+    assert f", resume={literal})" in code
+    assert ("import Approve, AsyncSwarm\n" in code) is (recorded is True)
+    compile(code, "test", "exec")
 
 
 async def test_readers_who_may_not_see_everything_have_no_test_of_a_run() -> None:

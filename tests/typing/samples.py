@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from aswarm import (
     Agent,
+    AllApproved,
     Answer,
     Approve,
     AsyncSwarm,
@@ -266,6 +267,8 @@ async def decided() -> None:
     assert_type(first.waiting, list[OpenCall])
     assert_type(waiting(first.messages), list[OpenCall])
     await swarm.run(cashier, first.messages, resume={"a": Approve({"amount": 3}), "b": Deny("no"), "c": Answer(4)})
+    await swarm.run(cashier, first.messages, resume=Approve.all())
+    assert_type(Approve.all(), AllApproved)
     await swarm.run(cashier, first.messages, resume={0: False, "b": {"answer": 3}})
     await swarm.run(cashier, first.messages, resume=later)
     await swarm.run(cashier, first.messages, resume={each.id: False for each in first.waiting})

@@ -131,15 +131,24 @@ def test_items_that_wait_and_lines_with_decisions() -> None:
         {"id": name, "messages": history, "resume": {"c1": decision}}
         for name, decision in (("b", True), ("c", {"deny": "late"}))
     ]
-    with model("Yes.", "No.") as server:
+    lines += [
+        {"id": "d", "messages": history, "resume": "approve_all"},
+        {"id": "e", "messages": history, "resume": True},
+    ]
+    with model("Yes.", "No.", "All.") as server:
         result = invoke(*options, write(*lines), "-o", "then.jsonl", "--concurrency", "1", server=server)
-    first, second = outcomes(Path("then.jsonl").read_text("utf-8"))
-    assert (result.exit_code, first["text"], second["text"]) == (0, "Yes.", "No.")
-    assert [line["messages"][0]["content"] for line in (first, second)] == [
+    *decided, last = outcomes(Path("then.jsonl").read_text("utf-8"))
+    assert (result.exit_code, [line["text"] for line in decided], last["status"]) == (
+        3,
+        ["Yes.", "No.", "All."],
+        "waiting",
+    )
+    assert [line["messages"][0]["content"] for line in decided] == [
         "refunded 7",
         "not run: denied by the user: late",
+        "refunded 7",
     ]
-    assert result.stderr.count("refunding 7") == 1
+    assert result.stderr.count("refunding 7") == 2
 
 
 def test_decisions_that_cannot_be_used() -> None:

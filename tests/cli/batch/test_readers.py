@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click import ClickException
 
+from aswarm import Approve
 from aswarm.cli.commands.batch.readers import BadLine, InputFormat, InputRecord, count, format_of, read, records_in
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -34,6 +35,27 @@ def test_a_line_has_a_text_or_messages() -> None:
     assert one(input="Hi") == InputRecord(1, 1, "Hi")
     assert one(question="Hi", input=None, price=3) == InputRecord(1, 1, "Hi")
     assert one(messages=MESSAGES) == InputRecord(1, 1, MESSAGES)
+
+
+RESUMES: list[tuple[Any, Any, str]] = [
+    (None, False, "f87e5be4ba04c2dd"),
+    (False, False, "f87e5be4ba04c2dd"),
+    (True, True, "783744768fa2ac81"),
+    ({}, {}, "783744768fa2ac81"),
+    ("approve_all", Approve.all(), "2c200d97e467053c"),
+    ({"c": True}, {"c": True}, "af0a28603a4d8005"),
+]
+
+
+@pytest.mark.parametrize(("given", "resume", "digest"), RESUMES, ids=str)
+def test_what_happens_to_open_calls(given: Any, resume: Any, digest: str) -> None:
+    """A line may resume. The hash of "approve_all" is the hash of true in older versions, where true approved all calls."""
+    asked = {"id": "c", "type": "function", "function": {"name": "pay", "arguments": "{}"}}
+    history = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [asked]}]
+    entry = one(id="a", messages=history, resume=given)
+    assert entry == InputRecord(1, "a", history, resume=resume)
+    assert isinstance(entry, InputRecord)
+    assert entry.digest == digest
 
 
 def test_ids() -> None:
