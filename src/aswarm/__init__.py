@@ -13,7 +13,6 @@ from ._providers.openai import ResponsesSource
 from ._rate_limits.policy import RateLimits
 from ._run.current_call import CurrentCall, Progress, current_call, progress
 from ._run.execution import ToolFailure
-from ._run.options import Messages, RunKeywords
 from ._run.streams import ClassicStream, EventStream
 from ._swarm import AsyncSwarm
 from ._tools.filled import Resource
@@ -56,6 +55,7 @@ from ._values.events import (
 )
 from ._values.messages import Message
 from ._values.output import Output
+from ._values.run_keywords import Messages, RunKeywords
 from ._values.usage import Usage
 from ._wire.request import CompletionRequest, CompletionSource
 

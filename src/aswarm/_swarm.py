@@ -6,12 +6,11 @@ Between runs, a swarm has only resources of an event loop: its own client, and w
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from os import PathLike
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 from weakref import WeakSet
 
 from ._providers.apis import checked_api
@@ -29,7 +28,7 @@ from ._run.filling import checked_resources
 from ._run.handlers import Handlers, Middleware, MiddlewareStack, chain, check_steps, isolated
 from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
-from ._run.options import ItemKeywords, Messages, RunKeywords, RunOptions, check_keywords
+from ._run.options import RunOptions
 from ._run.run_info import OuterRun, RunInfo
 from ._run.spending import Spending
 from ._run.state import RunState
@@ -40,17 +39,31 @@ from ._values.agent import Agent, Response, default_model
 from ._values.budget import Budget, checked_budget
 from ._values.errors import ConfigurationError
 from ._values.events import LoopEvent
-from ._values.options import MAX_TURNS, ApiName, Transport
-from ._values.output import Output, as_output
+from ._values.max_turns import WITHOUT_READER
+from ._values.options import ApiName, Transport
+from ._values.output import T, as_output
+from ._values.run_keywords import (
+    AnyRun,
+    Context,
+    ItemKeywords,
+    Messages,
+    OutputRun,
+    OutputStream,
+    PlainRun,
+    PlainStream,
+    StreamedRun,
+    TypedRun,
+    TypedStream,
+    checked_keywords,
+    swarm_keywords,
+)
 from ._wire.request import CompletionSource, RequestSettings
 from .batch._batch import Batch
 from .batch._item import Items
-from .batch._settings import BatchSettings
+from .batch._settings import AnyBatch, BatchSettings, TypedBatch
 
 if TYPE_CHECKING:
     from ._record.recorder import Recorder
-
-T = TypeVar("T")
 
 
 class AsyncSwarm:
@@ -153,98 +166,32 @@ class AsyncSwarm:
 
     @overload
     def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        stream: Literal[False] = False,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        output: type[T] | Output[T],
-        **keywords: Unpack[RunKeywords],
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Unpack[TypedRun[T]]
     ) -> Coroutine[Any, Any, Response[T]]: ...
 
     @overload
     def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        stream: Literal[False] = False,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        output: Any = None,
-        **keywords: Unpack[RunKeywords],
-    ) -> Coroutine[Any, Any, Response]: ...
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Unpack[OutputRun[T]]
+    ) -> Coroutine[Any, Any, Response[T]]: ...
 
     @overload
     def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        *,
-        stream: Literal[True],
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        output: Any = None,
-        **keywords: Unpack[RunKeywords],
+        self, agent: Agent[T], messages: Messages, context_variables: Context = None, **keywords: Unpack[PlainRun]
+    ) -> Coroutine[Any, Any, Response[T]]: ...
+
+    @overload
+    def run(
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Unpack[StreamedRun]
     ) -> ClassicStream: ...
 
     @overload
     def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None,
-        model_override: str | None,
-        stream: Literal[True],
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        output: Any = None,
-        **keywords: Unpack[RunKeywords],
-    ) -> ClassicStream: ...
-
-    @overload
-    def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        stream: bool = False,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        output: Any = None,
-        **keywords: Unpack[RunKeywords],
-    ) -> Coroutine[Any, Any, Response] | ClassicStream: ...
+        self, agent: Agent, messages: Messages, context_variables: Any = None, *args: Any, **keywords: Unpack[AnyRun]
+    ) -> Any: ...
 
     def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        stream: bool = False,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        output: Any = None,
-        **keywords: Unpack[RunKeywords],
-    ) -> Coroutine[Any, Any, Response] | ClassicStream:
+        self, agent: Agent, messages: Messages, context_variables: Context = None, *args: Any, **keywords: Any
+    ) -> Any:
         """Run until the model answers. `await` the result for the `Response`. With `stream=True`, iterate over Swarm's events.
 
         Each error has a partial `.response`, and so has the exception that cancels an awaited run.
@@ -254,14 +201,12 @@ class AsyncSwarm:
             messages: Chat Completions messages (dicts or SDK objects), or a str for one message of the user.
             context_variables: Data for functions and instructions, never for the model. The run copies its dicts, lists and
                 sets, recursively.
-            model_override: The model for all agents in this run.
+            *args: The arguments of OpenAI's Swarm in its order: `model_override`, `stream`, `debug`, `max_turns` and
+                `execute_tools`. New code passes them as keywords.
             stream: True: return an async generator of Swarm's events.
-            debug: True: print and log each step.
-            max_turns: The maximum of completions. The tools of the last completion still run. With 0, no request is sent.
-                Without a limit, the run logs a warning after 100 completions.
-            execute_tools: False: return when the model calls tools. The calls stay open.
             output: The type of the answer, or an `Output`, for every agent of the run. Read the answer from `response.output`.
-            **keywords: See `RunKeywords`: `resume`, `run_id`, `budget` and `resources`.
+            **keywords: See `RunKeywords`: `model_override`, `max_turns`, `debug`, `execute_tools`, `budget`, `resources`,
+                `run_id` and `resume`.
 
         Raises:
             ConfigurationError: A mistake of the caller.
@@ -270,55 +215,55 @@ class AsyncSwarm:
             BudgetError: A limit was reached, with `Budget(then="raise")`.
             RunError: Another error of the run.
         """
-        check_keywords("run", keywords, RunKeywords)
-        positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
-        options = RunOptions(*positional, output=as_output(output), **keywords)
+        stream = False
+        if args or keywords:
+            keywords = swarm_keywords("run", args, keywords)
+            stream = keywords.pop("stream", False)
+        options = RunOptions(agent, messages, context_variables, **keywords)
         if stream:
             return ClassicStream(*self._prepare(options, deliver_after, stream=True))
         return self._run_to_end(options)
 
     def run_and_stream(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        output: Any = None,
-        **keywords: Unpack[RunKeywords],
+        self, agent: Agent, messages: Messages, context_variables: Context = None, *args: Any, **keywords: Any
     ) -> ClassicStream:
         """Return the same stream as `run(..., stream=True)`. The name is from Swarm."""
-        check_keywords("run_and_stream", keywords, RunKeywords)
-        positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
-        options = RunOptions(*positional, output=as_output(output), **keywords)
+        options = RunOptions(agent, messages, context_variables, **swarm_keywords("run_and_stream", args, keywords))
         return ClassicStream(*self._prepare(options, deliver_after, stream=True))
 
+    @overload
     def stream(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        *,
-        model_override: str | None = None,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        output: Any = None,
-        deltas: bool = True,
-        **keywords: Unpack[RunKeywords],
-    ) -> EventStream:
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Unpack[TypedStream[T]]
+    ) -> EventStream[T]: ...
+
+    @overload
+    def stream(
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Unpack[OutputStream[T]]
+    ) -> EventStream[T]: ...
+
+    @overload
+    def stream(
+        self, agent: Agent[T], messages: Messages, context_variables: Context = None, **keywords: Unpack[PlainStream]
+    ) -> EventStream[T]: ...
+
+    def stream(
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Any
+    ) -> EventStream[Any]:
         """Run with live typed events: `async with swarm.stream(...) as run: async for event in run: ...`.
 
         Arguments and errors are as for `run`. `run.response` is always valid, even after an error in the block. With
         `deltas=False`, the provider sends each completion as a whole; the events of tools are still live.
         """
-        check_keywords("stream", keywords, RunKeywords)
-        positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
-        options = RunOptions(*positional, output=as_output(output), **keywords)
+        arguments = checked_keywords("stream", keywords, PlainStream)
+        deltas = arguments.pop("deltas", True)
+        options = RunOptions(agent, messages, context_variables, **arguments)
         return EventStream(*self._prepare(options, deliver_live, stream=deltas))
+
+    @overload
+    def batch(self, agent: Agent, items: Items, **keywords: Unpack[TypedBatch[T]]) -> Batch[T]: ...
+
+    @overload
+    def batch(self, agent: Agent, items: Items, **keywords: Unpack[AnyBatch]) -> Batch: ...
 
     def batch(
         self,
@@ -329,14 +274,12 @@ class AsyncSwarm:
         ordered: bool = False,
         on_error: Literal["keep", "stop"] = "keep",
         attempts: int = 3,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        max_turns: float = MAX_TURNS,
+        context_variables: Context = None,
         journal: str | PathLike[str] | None = None,
         agents: Iterable[Agent] = (),
         output: Any = None,
         **keywords: Unpack[ItemKeywords],
-    ) -> Batch:
+    ) -> Batch[Any]:
         """Run many conversations: `async with swarm.batch(...) as outcomes: async for outcome in outcomes: ...`.
 
         If an item fails, its outcome has an `error`. If reading the items raises an exception, the batch raises it after all
@@ -352,32 +295,28 @@ class AsyncSwarm:
             on_error: "stop": start no further item after an outcome with an error.
             attempts: The maximum of requests for one completion, if it fails temporarily. A 429 does not count.
             context_variables: As for `run`. The variables of an item override them.
-            model_override: As for `run`.
-            max_turns: As for `run`.
             journal: The path of a file that records every step. After a crash, a rerun with this file continues the batch.
             agents: The agents among which a rerun with `journal` first looks for a name. Then it looks among the agents that
                 are in the functions of these agents, or are values of the functions; see `aswarm.batch`.
             output: As for `run`.
-            **keywords: `budget` and `resources`, as for `run`.
+            **keywords: `model_override`, `max_turns` (by default 100), `budget` and `resources`, as for `run`.
 
         Raises:
             ConfigurationError: A mistake in the arguments. A mistake about the journal is raised when the block is entered.
         """
         from ._tools.directory import listed_by_name  # noqa: PLC0415 - only for batches
 
-        check_keywords("batch", keywords, ItemKeywords)
+        item_keywords: Any = {"max_turns": WITHOUT_READER, **checked_keywords("batch", keywords, ItemKeywords)}
         settings = BatchSettings(
-            agent=agent,
-            concurrency=concurrency,
-            ordered=ordered,
-            on_error=on_error,
-            attempts=attempts,
-            context_variables=context_variables,
-            model_override=model_override,
-            max_turns=max_turns,
-            agents=listed_by_name(agents).values(),
-            output=as_output(output),
-            keywords=keywords,
+            agent,
+            concurrency,
+            ordered,
+            on_error,
+            attempts,
+            context_variables,
+            listed_by_name(agents).values(),
+            as_output(output),
+            item_keywords,
         )
         return Batch(
             items,

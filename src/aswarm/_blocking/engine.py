@@ -16,7 +16,6 @@ from aswarm._providers.default_client import make_blocking_client
 from aswarm._providers.openai import source_for
 from aswarm._run.debug import call_text, debug_print
 from aswarm._run.execution import ToolCaller, ToolErrorHook, ToolFailure, run_group
-from aswarm._run.options import Messages
 from aswarm._run.outcome import ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._runtime.backend import PerProcess
@@ -25,6 +24,7 @@ from aswarm._tools.tool import is_async
 from aswarm._values.agent import Agent, Response
 from aswarm._values.decisions import Approve
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.run_keywords import Messages
 from aswarm._wire.request import CompletionSource, RequestSettings
 
 from .caller import CallerThreadRunner, in_callers_thread

@@ -12,23 +12,24 @@ import weakref
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import Any, Generic, Self, TypeVar
 
-from aswarm._run.options import Messages
 from aswarm._run.streams import ClassicEvent, ClassicStream, EventStream
 from aswarm._values.agent import Response
 from aswarm._values.events import Event
+from aswarm._values.output import T_co
+from aswarm._values.run_keywords import Messages
 
 from .caller import Caller
 from .interrupts import Interrupts
 
 logger = logging.getLogger("aswarm")
-S = TypeVar("S", bound=ClassicStream | EventStream)
-T = TypeVar("T")
+S_co = TypeVar("S_co", bound=ClassicStream | EventStream[Any], covariant=True)
+R = TypeVar("R")
 
 
-class _SyncStream(Generic[S]):
+class _SyncStream(Generic[S_co, T_co]):
     """Base class of both streams."""
 
-    def __init__(self, stream: S, caller: Caller) -> None:
+    def __init__(self, stream: S_co, caller: Caller) -> None:
         self._stream = stream
         self._caller = caller
         self._reading = threading.Lock()
@@ -37,7 +38,7 @@ class _SyncStream(Generic[S]):
         self._is_open = False
 
     @property
-    def response(self) -> Response:
+    def response(self) -> Response[T_co]:
         """The response so far. It is valid at any time, even after an error."""
         return self._stream.response
 
@@ -56,7 +57,7 @@ class _SyncStream(Generic[S]):
         """The unfinished typed answer; see `EventStream.partial_output`."""
         return self._stream.partial_output
 
-    def _step(self, step: Callable[[], Awaitable[T]]) -> T:
+    def _step(self, step: Callable[[], Awaitable[R]]) -> R:
         with Interrupts() as interrupts:
             self._start_step()
             try:
@@ -111,7 +112,7 @@ class _SyncStream(Generic[S]):
         self.close()
 
 
-async def _close(stream: ClassicStream | EventStream) -> None:
+async def _close(stream: ClassicStream | EventStream[Any]) -> None:
     try:
         await stream.aclose()
     except Exception:
@@ -119,7 +120,7 @@ async def _close(stream: ClassicStream | EventStream) -> None:
         logger.exception("a run that was dropped could not be closed cleanly", extra=fields)
 
 
-class SyncClassicStream(_SyncStream[ClassicStream], Generator[ClassicEvent, None, None]):
+class SyncClassicStream(_SyncStream[ClassicStream, Any], Generator[ClassicEvent, None, None]):
     """The generator of Swarm's events that `Swarm.run(stream=True)` returns; see `ClassicStream`.
 
     The run ends when the generator is closed, when its `with` block ends, or when its last reference is dropped.
@@ -145,7 +146,7 @@ def _exception(typ: Any, val: Any, tb: Any) -> BaseException:
     return error if tb is None else error.with_traceback(tb)
 
 
-class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
+class SyncEventStream(_SyncStream[EventStream[T_co], T_co], Iterator[Event]):
     """The typed events of a run, from `Swarm.stream()`: enter it with `with`, then iterate.
 
     The end of the block ends the run. If the last event was the `ToolCallStarted` of a plain function, this function is not

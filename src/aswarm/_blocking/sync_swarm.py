@@ -7,7 +7,6 @@ caller, as in a script.
 from __future__ import annotations
 
 import functools
-import math
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -19,12 +18,25 @@ from aswarm._run.debug import debug_print
 from aswarm._run.eager import EagerTools
 from aswarm._run.execution import ToolErrorHook
 from aswarm._run.handlers import STEPS, Middleware, check_steps
-from aswarm._run.options import Messages, RunKeywords
+from aswarm._run.streams import EventStream
 from aswarm._tools.conversion import as_result
 from aswarm._values.agent import Agent, Response, Result
 from aswarm._values.budget import Budget
 from aswarm._values.options import ApiName
-from aswarm._values.output import Output
+from aswarm._values.output import T
+from aswarm._values.run_keywords import (
+    AnyRun,
+    Context,
+    Messages,
+    OutputRun,
+    OutputStream,
+    PlainRun,
+    PlainStream,
+    StreamedRun,
+    TypedRun,
+    TypedStream,
+    swarm_keywords,
+)
 
 from .caller import Caller
 from .engine import BlockingEngine
@@ -32,8 +44,7 @@ from .event_loop import event_loop_thread
 from .interrupts import Interrupts
 from .sync_streams import SyncClassicStream, SyncEventStream
 
-S = TypeVar("S", bound=SyncClassicStream | SyncEventStream)
-T = TypeVar("T")
+S = TypeVar("S", bound=SyncClassicStream | SyncEventStream[Any])
 
 
 class Swarm:
@@ -89,7 +100,7 @@ class Swarm:
             resources=resources,
         )
         self._lock = threading.Lock()
-        self._streams: weakref.WeakSet[SyncClassicStream | SyncEventStream] = weakref.WeakSet()
+        self._streams: weakref.WeakSet[SyncClassicStream | SyncEventStream[Any]] = weakref.WeakSet()
 
     @property
     def client(self) -> Any:
@@ -104,159 +115,75 @@ class Swarm:
 
     @overload
     def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        stream: Literal[False] = False,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        output: type[T] | Output[T],
-        **keywords: Unpack[RunKeywords],
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Unpack[TypedRun[T]]
     ) -> Response[T]: ...
 
     @overload
     def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        stream: Literal[False] = False,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        output: Any = None,
-        **keywords: Unpack[RunKeywords],
-    ) -> Response: ...
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Unpack[OutputRun[T]]
+    ) -> Response[T]: ...
 
     @overload
     def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        *,
-        stream: Literal[True],
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        output: Any = None,
-        **keywords: Unpack[RunKeywords],
+        self, agent: Agent[T], messages: Messages, context_variables: Context = None, **keywords: Unpack[PlainRun]
+    ) -> Response[T]: ...
+
+    @overload
+    def run(
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Unpack[StreamedRun]
     ) -> SyncClassicStream: ...
 
     @overload
     def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None,
-        model_override: str | None,
-        stream: Literal[True],
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        output: Any = None,
-        **keywords: Unpack[RunKeywords],
-    ) -> SyncClassicStream: ...
-
-    @overload
-    def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        stream: bool = False,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        output: Any = None,
-        **keywords: Unpack[RunKeywords],
-    ) -> Response | SyncClassicStream: ...
+        self, agent: Agent, messages: Messages, context_variables: Any = None, *args: Any, **keywords: Unpack[AnyRun]
+    ) -> Any: ...
 
     def run(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        stream: bool = False,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        output: Any = None,
-        **keywords: Unpack[RunKeywords],
-    ) -> Response | SyncClassicStream:
+        self, agent: Agent, messages: Messages, context_variables: Context = None, *args: Any, **keywords: Any
+    ) -> Any:
         """Run until the model answers, and return the `Response`. With `stream=True`, return a generator of Swarm's events.
 
         The arguments and the errors are the same as for `AsyncSwarm.run`. Ctrl-C raises KeyboardInterrupt. Each exception has
         `.response`, the partial response.
         """
-        if stream:
-            positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
-            return self.run_and_stream(*positional, output=output, **keywords)
-        begin = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
-        run = functools.partial(begin, debug, max_turns, execute_tools, output=output, **keywords)
+        if args or keywords:
+            keywords = swarm_keywords("run", args, keywords)
+            if keywords.pop("stream", False):
+                return self.run_and_stream(agent, messages, context_variables, **keywords)
+        run = functools.partial(self._engine.run, agent, messages, context_variables, **keywords)
         return _wait_for(self._caller(), run)
 
     def run_and_stream(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        output: Any = None,
-        **keywords: Unpack[RunKeywords],
+        self, agent: Agent, messages: Messages, context_variables: Context = None, *args: Any, **keywords: Any
     ) -> SyncClassicStream:
         """Run with Swarm's events, like `run(..., stream=True)`."""
-        positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
-        stream = self._engine.run_and_stream(*positional, output=output, **keywords)
+        stream = self._engine.run_and_stream(agent, messages, context_variables, *args, **keywords)
         return self._open(SyncClassicStream(stream, self._caller()))
 
+    @overload
     def stream(
-        self,
-        agent: Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        *,
-        model_override: str | None = None,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        output: Any = None,
-        deltas: bool = True,
-        **keywords: Unpack[RunKeywords],
-    ) -> SyncEventStream:
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Unpack[TypedStream[T]]
+    ) -> SyncEventStream[T]: ...
+
+    @overload
+    def stream(
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Unpack[OutputStream[T]]
+    ) -> SyncEventStream[T]: ...
+
+    @overload
+    def stream(
+        self, agent: Agent[T], messages: Messages, context_variables: Context = None, **keywords: Unpack[PlainStream]
+    ) -> SyncEventStream[T]: ...
+
+    def stream(
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Any
+    ) -> SyncEventStream[Any]:
         """Run with typed events: `with swarm.stream(...) as run: for event in run: ...`.
 
         The arguments are the same as for `AsyncSwarm.stream`, and the errors are the same as for `run`. `run.response` is valid
         at any time, even after an error.
         """
-        stream = self._engine.stream(
-            agent,
-            messages,
-            context_variables,
-            model_override=model_override,
-            debug=debug,
-            max_turns=max_turns,
-            execute_tools=execute_tools,
-            output=output,
-            deltas=deltas,
-            **keywords,
-        )
+        stream: EventStream = self._engine.stream(agent, messages, context_variables, **keywords)
         return self._open(SyncEventStream(stream, self._caller()))
 
     # --- the steps of a run, for loops that users write ---

@@ -9,9 +9,9 @@ from aswarm._values.agent import Agent, Response
 from aswarm._values.decisions import Resume
 from aswarm._values.events import Event, LoopEvent
 from aswarm._values.output import as_output
+from aswarm._values.run_keywords import Messages
 
 from .call import Call
-from .options import Messages
 from .state import RunState
 from .streams import to_end, typed
 

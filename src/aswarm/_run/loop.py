@@ -8,7 +8,6 @@ handles an event, the loop has no open cancel scope and no open task group (PEP 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,7 @@ from aswarm._values.events import (
     RunFinished,
     TurnStarted,
 )
-from aswarm._values.options import MAX_TURNS
+from aswarm._values.max_turns import WITHOUT_READER
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.failures import hide_header_values
 from aswarm._wire.request import RequestSettings
@@ -91,10 +90,10 @@ class Loop:
 
     async def _complete(self, handlers: Handlers) -> AsyncGenerator[LoopEvent, None]:
         state, agent = self.state, self.state.agent
-        if state.turns == MAX_TURNS and self.options.max_turns == math.inf:
+        if state.turns == WITHOUT_READER and self.options.max_turns is None:
             logger.warning(
                 "the run has made %d completions and has no max_turns; pass max_turns=... to end a run that finds no answer",
-                MAX_TURNS,
+                WITHOUT_READER,
                 extra=state.log_fields,
             )
         instructions: Any = agent.instructions

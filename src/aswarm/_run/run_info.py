@@ -13,12 +13,13 @@ from aswarm._values.budget import Budget
 from aswarm._values.events import LoopEvent
 from aswarm._values.messages import Message
 from aswarm._values.output import as_output
+from aswarm._values.run_keywords import Context, Messages, RunKeywords, checked_keywords
 from aswarm._values.usage import Usage
 
 from .call import Call, ToolCall
 from .filling import read_arguments
 from .inner_run import InnerRun
-from .options import InnerRunKeywords, Messages, RunOptions, check_keywords
+from .options import RunOptions
 from .state import EndCallback, RunState
 
 
@@ -130,10 +131,10 @@ class RunInfo:
         self,
         agent: Agent,
         messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
+        context_variables: Context = None,
         *,
         output: Any = None,
-        **keywords: Unpack[InnerRunKeywords],
+        **keywords: Unpack[RunKeywords],
     ) -> InnerRun:
         """Return a run inside this run, which starts when it is read: `await info.start(agent, "Is this polite?").finish()`.
 
@@ -141,7 +142,6 @@ class RunInfo:
         The arguments are those of `AsyncSwarm.stream`. By default, `model_override`, `max_turns`, `debug` and `resources` are those
         of this run. Without `budget`, the budget of this run applies.
         """
-        check_keywords("start", keywords, InnerRunKeywords)
         outer = self._run.options
         own: dict[str, Any] = {
             "model_override": outer.model_override,
@@ -150,7 +150,7 @@ class RunInfo:
             "resources": outer.resources,
             # With a budget of the outer run, the default budget of the swarm is not added.
             "budget": None if outer.budget is None else Budget(),
-            **keywords,
+            **checked_keywords("start", keywords, RunKeywords),
         }
         spending = self._run.state.spending
         options = RunOptions(agent, messages, context_variables, output=as_output(output), around=spending, **own)

@@ -81,7 +81,7 @@ class RunState:
 
     def __init__(
         self,
-        agent: object,
+        agent: Agent,
         messages: object,
         context_variables: object,
         *,
@@ -91,7 +91,7 @@ class RunState:
         spending: Spending | None = None,
         output: Output[Any] | None = None,
     ) -> None:
-        if not isinstance(agent, Agent):
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
         self.id = run_id or clocks.urandom(16).hex()
         self.agent: Agent = agent
@@ -161,7 +161,7 @@ class RunState:
         typed.is_last = is_last
         return typed.ask(request, toolbox(agent).tools)
 
-    def start_step(self, max_turns: float, *, execute_tools: bool) -> StopReason | None:
+    def start_step(self, max_turns: int | None, *, execute_tools: bool) -> StopReason | None:
         """Return the reason to stop, or None for another step: run the calls of the turn, or request a completion.
 
         Call it once for each step, because it counts the step in the budgets. Raises OutputError if the retries for an answer
@@ -183,7 +183,7 @@ class RunState:
             self._with_results.clear()
         if self._typed is not None and self._typed.error is not None:
             raise self._typed.error
-        may_ask = self.turns < max_turns
+        may_ask = max_turns is None or self.turns < max_turns
         if self._has_answer:
             return "budget" if self.budget is not None and self.budget.is_last else "answer"
         if self.budget is not None and not self.budget.admit_request(may_ask=may_ask):

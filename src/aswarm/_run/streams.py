@@ -32,8 +32,9 @@ from aswarm._values.events import (
     TurnStarted,
     typed_events,
 )
+from aswarm._values.output import T_co
+from aswarm._values.run_keywords import Messages
 
-from .options import Messages
 from .state import RunState
 
 logger = logging.getLogger("aswarm")
@@ -175,7 +176,7 @@ async def _close_and_log(reading: _Reading[Any], state: RunState) -> None:
         logger.exception("a run that was dropped could not be closed cleanly", extra=state.log_fields)
 
 
-class _Stream(Generic[E]):
+class _Stream(Generic[E, T_co]):
     """Base class of both streams: reads the events of a run and closes the run."""
 
     def __init__(self, state: RunState, events: AsyncGenerator[E, None]) -> None:
@@ -189,7 +190,7 @@ class _Stream(Generic[E]):
         return self._state.id
 
     @property
-    def response(self) -> Response:
+    def response(self) -> Response[T_co]:
         """The response so far. It is valid at any time, even after an error or a cancellation."""
         return self._state.response
 
@@ -237,7 +238,7 @@ class _Stream(Generic[E]):
             self._when_dropped.detach()
 
 
-class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):
+class ClassicStream(_Stream[ClassicEvent, Any], AsyncGenerator[ClassicEvent, None]):
     """The async generator of Swarm's events. `run(stream=True)` returns it. Awaiting the stream returns the stream itself.
 
     Each turn yields `{"delim": "start"}` when the answer starts, then the deltas, and `{"delim": "end"}` before tools run.
@@ -271,7 +272,7 @@ class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):
 _CHANGES_OUTPUT = (TextDelta, ToolCallDelta, CompletionFinished)
 
 
-class EventStream(_Stream[Event], AsyncIterator[Event]):
+class EventStream(_Stream[Event, T_co], AsyncIterator[Event]):
     """The async context manager that `stream()` returns. Inside its block, iterate over it to get live typed events.
 
     Leaving the block ends the run, even by `break` or an exception: it closes the HTTP response, and cancels and awaits tools.
@@ -327,7 +328,7 @@ class EventStream(_Stream[Event], AsyncIterator[Event]):
 class _PartialOutputs(AsyncIterator[Any]):
     """The values of `partial_output`. Not an async generator: trio warns if the reader leaves a generator with a `break`."""
 
-    def __init__(self, stream: EventStream) -> None:
+    def __init__(self, stream: EventStream[Any]) -> None:
         self._stream = stream
         self._last: Any = None
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, cast
 
-from aswarm._values.agent import Agent
+from aswarm._values.agent import Agent, is_agent
 from aswarm._values.errors import CallerMistake, ConfigurationError
 
 from .tool import Tool
@@ -28,11 +28,11 @@ _SHOWN = 3  # places in an error text
 
 def listed_by_name(agents: object) -> dict[str, Agent]:
     """Return the agents of an argument `agents=` by name. Raises ConfigurationError if two agents have the same name."""
-    if isinstance(agents, Agent) or not isinstance(agents, Iterable):
+    if is_agent(agents) or not isinstance(agents, Iterable):
         raise ConfigurationError(f"agents must be a list of Agents, not {type(agents).__name__}")
     named: dict[str, Agent] = {}
     for agent in cast("Iterable[object]", agents):
-        if not isinstance(agent, Agent):
+        if not is_agent(agent):
             raise ConfigurationError(f"agents must be a list of Agents; one item is {type(agent).__name__}")
         if named.setdefault(agent.name, agent) is not agent:
             raise ConfigurationError(

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from aswarm._values.agent import TOOLBOX_SLOT, Agent, handoff_name, slug
+from aswarm._values.agent import TOOLBOX_SLOT, Agent, handoff_name, is_agent, slug
 from aswarm._values.errors import ConfigurationError
 
 from .filled import Filled
@@ -84,7 +84,7 @@ def toolbox(agent: Agent) -> Toolbox:
 
 
 def _handoff_names(functions: Iterable[Any]) -> list[str]:
-    return [function.name for function in functions if isinstance(function, Agent)]
+    return [function.name for function in functions if is_agent(function)]
 
 
 def tools_of(agent: Agent) -> dict[str, Tool[..., Any]]:
@@ -119,10 +119,10 @@ def _clash(agent: Agent, name: str, *tools: Tool[..., Any]) -> ConfigurationErro
 
 def _distinct_tools(functions: Iterable[Any]) -> Iterator[Tool[..., Any]]:
     offered = list(distinct(functions))
-    slugs = {slug(function.name) for function in offered if isinstance(function, Agent)}
+    slugs = {slug(function.name) for function in offered if is_agent(function)}
     free = (number for number in itertools.count(1) if str(number) not in slugs)
     for function in offered:
-        if isinstance(function, Agent):
+        if is_agent(function):
             yield _handoff(function, 0 if slug(function.name) else next(free))
             continue
         made = as_tool(function)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from aswarm._values.agent import Agent, Instructions
+from aswarm._values.agent import Agent, Instructions, is_agent
 from aswarm._values.errors import ConfigurationError
 
 from .hints import name_of
@@ -77,12 +77,10 @@ def create_triage_agent(
 
 def _with_backlink(agent: Agent, triage: Agent) -> list[Any]:
     """Return the new functions of the agent, after a check. The agent does not change."""
-    functions = [
-        function for function in agent.functions if not (isinstance(function, Agent) and function.name == triage.name)
-    ]
+    functions = [function for function in agent.functions if not (is_agent(function) and function.name == triage.name)]
     # Compare only names. The schemas cannot be created yet, because a hint may name a class that is defined later.
-    names = {name_of(function) for function in functions if not isinstance(function, Agent)}
-    handoffs = [*(function for function in functions if isinstance(function, Agent)), triage]
+    names = {name_of(function) for function in functions if not is_agent(function)}
+    handoffs = [*(function for function in functions if is_agent(function)), triage]
     for name in names.intersection(tools_of(agent.model_copy(update={"functions": handoffs}))):
         raise ConfigurationError(
             f"agent {agent.name!r} already has a function named {name!r}; remove it, or call without add_backlinks"

@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from pydantic import (
     BaseModel,
@@ -21,6 +21,7 @@ from pydantic import (
     field_serializer,
     model_validator,
 )
+from typing_extensions import TypeForm, TypeIs
 
 from .budget import Limit
 from .decisions import OpenCall
@@ -28,7 +29,7 @@ from .errors import ConfigurationError, OutputError
 from .json import is_array, is_object, jsonable
 from .local_names import keep_local_names
 from .messages import Message, MessageBlock, text_of
-from .output import Output, T, answer_type, as_output, read_answer
+from .output import Output, T_co, answer_type, as_output, read_answer
 from .settings import check_settings
 from .usage import Usage
 
@@ -49,7 +50,33 @@ def default_model() -> str:
     return os.environ.get("OPENAI_DEFAULT_MODEL", "").strip() or _DEFAULT_MODEL
 
 
-class Agent(BaseModel):
+if TYPE_CHECKING:
+
+    class _AgentFields(TypedDict, total=False):
+        name: str
+        model: str
+        instructions: Instructions
+        functions: list[Any]
+        tool_choice: str | dict[str, Any] | None
+        parallel_tool_calls: bool
+        model_settings: dict[str, Any]
+        history: "Callable[[list[MessageBlock], Agent], Sequence[MessageBlock]] | None"
+
+    class _Model(BaseModel, Generic[T_co]): ...
+
+else:
+
+    class _Model(BaseModel):
+        """Base class of `Agent`. `Agent[Trip]` is only a hint for type checkers: at run time it is `Agent` itself."""
+
+        __slots__ = ()
+
+        def __class_getitem__(cls, parameters):  # noqa: ANN001, ANN204 - type checkers do not see it
+            has_own = cls.__pydantic_generic_metadata__["parameters"]  # a subclass of the user is generic
+            return super().__class_getitem__(parameters) if has_own else cls
+
+
+class Agent(_Model[T_co]):
     """Instructions and functions, with a name. Any number of concurrent runs may use one agent.
 
         orders = Agent(name="Orders", instructions="Help with orders.", functions=[look_up_order])
@@ -88,6 +115,14 @@ class Agent(BaseModel):
     output: Any = None
     history: Callable[[list[MessageBlock], "Agent"], Sequence[MessageBlock]] | None = None
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self, *, output: TypeForm[T_co], **fields: Unpack[_AgentFields]) -> None: ...
+        @overload
+        def __init__(self, *, output: Output[T_co] | None = None, **fields: Unpack[_AgentFields]) -> None: ...
+        def __init__(self, *, output: Any = None, **fields: Any) -> None: ...
+
     @model_validator(mode="before")
     @classmethod
     def _name_unknown_fields(cls, values: object) -> object:
@@ -123,7 +158,7 @@ class Agent(BaseModel):
 
     def __eq__(self, other: object) -> bool:
         """Compare field by field, as Swarm does. In a cycle of agents, each pair is compared once."""
-        return isinstance(other, Agent) and _same_agent(self, other, set())
+        return is_agent(other) and _same_agent(self, other, set())
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         """Copy as pydantic does, but register the copy before its functions are copied, because agents may form a cycle."""
@@ -135,6 +170,11 @@ class Agent(BaseModel):
         return duplicate
 
     __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - mutable, as in Swarm
+
+
+def is_agent(value: object) -> TypeIs[Agent]:
+    """Return whether the value is an Agent. Type checkers do not know the type of its answers after `isinstance`."""
+    return isinstance(value, Agent)
 
 
 def model_of(agent: Agent, default: str) -> str:
@@ -193,7 +233,7 @@ def _same_agent(left: Agent, right: Agent, compared: set[tuple[int, int]]) -> bo
         return False
     fields = [name for name in type(left).model_fields if name != "functions"]
     return all(getattr(left, name) == getattr(right, name) for name in fields) and all(
-        _same_agent(a, b, compared) if isinstance(a, Agent) and isinstance(b, Agent) else a == b
+        _same_agent(a, b, compared) if is_agent(a) and is_agent(b) else a == b
         for a, b in zip(left.functions, right.functions, strict=True)
     )
 
@@ -254,7 +294,7 @@ _ATTRIBUTES_OF_OTHER_LIBRARIES = {
 }
 
 
-class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - mutable, so not hashable
+class Response(BaseModel, Generic[T_co]):  # noqa: PLW1641 - mutable, so not hashable
     """The result of a run. Its history is always valid, even after an error or a cancellation.
 
     `model_dump()` has all fields except the `run_id`. `model_dump_json()` and `model_dump(mode="json")` write the agent as its
@@ -339,7 +379,7 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - mutable, so not hashab
         return as_type(self.context_variables, kind)
 
     @property
-    def output(self) -> T:
+    def output(self) -> T_co:
         """The typed answer, read from `messages` at each access.
 
         The type comes from `run(output=...)`, from `Response[Trip](messages=...)`, or from `agent`. Raises OutputError if the
@@ -354,7 +394,7 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - mutable, so not hashab
             if self.stop not in ("answer", "budget"):
                 raise OutputError(f"the run stopped before it had an answer: {why}")
             try:
-                return cast("T", read_answer(answer_type(output), self.messages))
+                return cast("T_co", read_answer(answer_type(output), self.messages))
             except OutputError as error:
                 if self.stop == "answer":
                     raise

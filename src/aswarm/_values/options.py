@@ -8,6 +8,3 @@ ApiName: TypeAlias = Literal["auto", "chat", "responses"]
 """The API of a provider. "auto": the Responses API for OpenAI's own hosts, otherwise Chat Completions."""
 Transport: TypeAlias = Literal["auto", "httpx", "aiohttp", "direct"]
 """The HTTP library of the default client."""
-# The default limit of completions for runs that no person watches: in a batch, in evals, on the command line. A run without
-# a limit logs a warning after this number of completions.
-MAX_TURNS = 100

@@ -6,7 +6,6 @@ the type to the requests.
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import re
 import types
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, Union, cast,
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, SchemaError, from_json, to_json
-from typing_extensions import TypedDict, TypeVar
+from typing_extensions import TypedDict, TypeForm, TypeVar
 
 from .errors import ConfigurationError, NotEncodable, OutputError, ToolArgumentsError
 from .json import fault_of_json, faults_of, is_count_from_0, is_object, shown
@@ -26,6 +25,7 @@ from .messages import Message, call_arguments, call_name, match_answers, text_of
 from .text import whole_escapes
 
 T = TypeVar("T", default=Any)
+T_co = TypeVar("T_co", default=Any, covariant=True)
 OutputMode: TypeAlias = Literal["auto", "schema", "tool", "prompt"]
 FINAL_ANSWER = "final_answer"  # the function that a model calls with its answer
 ACCEPTED = "accepted"  # the content of the tool message for a valid answer; a run has at most one
@@ -41,7 +41,7 @@ _CUT_CHARACTER = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{
 
 
 @dataclass(frozen=True)
-class Output(Generic[T]):
+class Output(Generic[T_co]):
     """Structured output: the type of an answer, for `Agent(output=...)` and `run(output=...)`.
 
     Args:
@@ -73,12 +73,12 @@ class Output(Generic[T]):
         @overload
         def __init__(
             self,
-            type: builtins.type[T],
+            type: TypeForm[T_co],
             *,
             mode: OutputMode = "auto",
             retries: int = 1,
             strict: bool = False,
-            check: Callable[[T], object] | None = None,
+            check: Callable[[T_co], object] | None = None,
         ) -> None: ...
 
         @overload

@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 from aswarm._rate_limits.adaptive import AdaptiveLimit
 from aswarm._rate_limits.policy import MINUTE
 from aswarm._rate_limits.rate_limiter import RateLimiter
 from aswarm._values.agent import Response
 from aswarm._values.log_fields import NO_RUN
+from aswarm._values.output import T_co
 from aswarm.extensions import BackgroundTask
 
 from ._item import AnyOutcome, Items, check_items
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aswarm")
 
 
-class Batch(AsyncIterator[AnyOutcome]):
+class Batch(AsyncIterator[AnyOutcome[T_co]], Generic[T_co]):
     """The async context manager that `AsyncSwarm.batch()` returns. Inside the block, iterate over it to get the outcomes.
 
     Leaving the block ends the batch, even by `break` or an exception. The batch then cancels and awaits all running items,
@@ -95,7 +96,7 @@ class Batch(AsyncIterator[AnyOutcome]):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> AnyOutcome:
+    async def __anext__(self) -> AnyOutcome[T_co]:
         if not self._is_open:
             if self._was_opened:
                 raise StopAsyncIteration

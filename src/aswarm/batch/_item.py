@@ -6,7 +6,7 @@ are read one at a time, and the iterator is closed at the end.
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, Generic, TypeAlias, TypeGuard, cast
 
 import anyio
 
@@ -14,6 +14,8 @@ from aswarm._values.agent import Agent, Response, UnknownCall, as_response
 from aswarm._values.decisions import Resume
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, shown
+from aswarm._values.output import T_co
+from aswarm._values.run_keywords import Messages
 from aswarm._values.usage import Usage
 from aswarm.extensions import Messages
 
@@ -82,13 +84,13 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Completed(Outcome):
+class Completed(Outcome, Generic[T_co]):
     """The outcome of an item whose run has finished. `response.stop` is the reason, such as "answer" or "max_turns".
 
     After the reason "waiting", continue with `Item(..., resume=...)` and the stored history.
     """
 
-    response: Response  # pyright: ignore[reportGeneralTypeIssues] - overrides a field with a default
+    response: Response[T_co]  # pyright: ignore[reportGeneralTypeIssues] - overrides a field with a default
     error: None = None
 
 
@@ -100,7 +102,7 @@ class Failed(Outcome):
     error: Exception = field(kw_only=True)
 
 
-AnyOutcome: TypeAlias = Completed | Failed
+AnyOutcome: TypeAlias = Completed[T_co] | Failed
 
 
 def response_of(response: Response | None, error: Exception | None) -> Response | None:

@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from os import PathLike
+from typing import Any, Generic, Literal, Required
 
-from aswarm._run.options import ItemKeywords, RunOptions
+from typing_extensions import TypeForm
+
+from aswarm._run.options import RunOptions
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_count, is_object
-from aswarm._values.options import MAX_TURNS
-from aswarm._values.output import Output, answer_type, as_output
+from aswarm._values.output import Output, T, answer_type, as_output
+from aswarm._values.run_keywords import Context, ItemKeywords
 
 from ._item import Item
+
+
+class _BatchKeywords(ItemKeywords, total=False):
+    """Keywords of `AsyncSwarm.batch` without `output`."""
+
+    concurrency: int | Literal["auto"]
+    ordered: bool
+    on_error: Literal["keep", "stop"]
+    attempts: int
+    journal: str | PathLike[str] | None
+    agents: Iterable[Agent]
+    context_variables: Context
+
+
+class TypedBatch(_BatchKeywords, Generic[T], total=False):
+    """Keywords of `AsyncSwarm.batch` with a type or an `Output` as `output`. For mypy, a union of types is any type."""
+
+    output: Required[TypeForm[T] | Output[T]]
+
+
+class AnyBatch(_BatchKeywords, total=False):
+    """Keywords of `AsyncSwarm.batch`."""
+
+    output: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +53,7 @@ class BatchSettings:
     ordered: bool = False
     on_error: Literal["keep", "stop"] = "keep"
     attempts: int = 3
-    context_variables: Mapping[str, Any] | None = None
-    model_override: str | None = None
-    max_turns: float = MAX_TURNS
+    context_variables: Context = None
     agents: Collection[Agent] = ()  # agents that the journal can find by name
     output: Output[Any] | None = None
     keywords: ItemKeywords = field(default_factory=ItemKeywords)
@@ -57,7 +82,7 @@ class BatchSettings:
         instructions = self.agent.instructions
         return {
             "agent": self.agent.name,
-            "model": self.model_override or self.agent.model,
+            "model": self.keywords.get("model_override") or self.agent.model,
             "instructions": instructions if isinstance(instructions, str) else "",
             "functions": ", ".join(toolbox(self.agent).tools),
         }
@@ -71,8 +96,6 @@ class BatchSettings:
             agent,
             item.messages,
             self._context(item),
-            self.model_override,
-            max_turns=self.max_turns,
             resume=item.resume,
             output=self.output,
             **self.keywords,

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from aswarm._tools.hints import signature_of
-from aswarm._values.agent import Agent
+from aswarm._values.agent import Agent, is_agent
 from aswarm._values.json import shown
 from aswarm._values.text import how_to_install
 
@@ -79,7 +79,7 @@ def _which_agent(module: ModuleType, target: str) -> str:
 
 
 def _agents_in(module: ModuleType) -> list[str]:
-    return [name for name, value in vars(module).items() if isinstance(value, Agent)]
+    return [name for name, value in vars(module).items() if is_agent(value)]
 
 
 def put_on_path(folder: Path) -> None:
@@ -171,7 +171,7 @@ def _attribute(module: ModuleType, place: str, attribute: str) -> Any:
 
 
 def _as_agent(value: Any, target: str) -> Agent:
-    if isinstance(value, Agent):
+    if is_agent(value):
         return value
     wanted = "an Agent, or a function without parameters that returns one"
     if not callable(value):
@@ -179,7 +179,7 @@ def _as_agent(value: Any, target: str) -> Agent:
     if _needs_arguments(value):
         raise SetupError(f"{target} must be {wanted}; it needs arguments")
     made = value()
-    if not isinstance(made, Agent):
+    if not is_agent(made):
         raise SetupError(f"{target}() must return an Agent; it returned {shown(made, _LINE)}")
     return made
 

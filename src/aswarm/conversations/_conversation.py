@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from functools import partial
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Unpack, overload
 
-from aswarm._run.options import Messages, NewRunKeywords, RunOptions, check_keywords
 from aswarm._runtime import clocks
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.directory import AgentDirectory, listed_by_name
@@ -19,14 +16,14 @@ from aswarm._values.decisions import Resume
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import sendable_data
 from aswarm._values.messages import Message, normalize
-from aswarm._values.output import Output, as_output
+from aswarm._values.output import T
+from aswarm._values.run_keywords import Context, Messages, checked_keywords
 
+from ._keywords import AnyLiveTurn, AnyTurn, LiveResumed, Resumed, TypedLiveTurn, TypedTurn
 from ._queue import queue_of
 from ._recorded_run import HANDED_OVER, ConversationStream, RecordedRun, RunRequest, RunTarget
 from ._records import checked_context, checked_id
 from ._store import Change, Store, Stored
-
-T = TypeVar("T")
 
 
 class Conversation:
@@ -79,47 +76,15 @@ class Conversation:
 
     @overload
     async def run(
-        self,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        *,
-        model_override: str | None = None,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        agent: Agent | None = None,
-        output: type[T] | Output[T],
-        **keywords: Unpack[NewRunKeywords],
+        self, messages: Messages, context_variables: Context = None, **keywords: Unpack[TypedTurn[T]]
     ) -> Response[T]: ...
 
     @overload
     async def run(
-        self,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        *,
-        model_override: str | None = None,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        agent: Agent | None = None,
-        output: Any = None,
-        **keywords: Unpack[NewRunKeywords],
+        self, messages: Messages, context_variables: Context = None, **keywords: Unpack[AnyTurn]
     ) -> Response: ...
 
-    async def run(
-        self,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        *,
-        model_override: str | None = None,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        agent: Agent | None = None,
-        output: Any = None,
-        **keywords: Unpack[NewRunKeywords],
-    ) -> Response:
+    async def run(self, messages: Messages, context_variables: Context = None, **keywords: Any) -> Response[Any]:
         """Add messages and run until the model answers.
 
         If the history ends with open calls, these calls are closed. The model reads that a call was not run or, if it had
@@ -128,56 +93,40 @@ class Conversation:
         Args:
             messages: Only the new messages; a str is a message of the user.
             context_variables: Added to the stored context variables.
-            model_override: See `AsyncSwarm.run`.
-            debug: See `AsyncSwarm.run`.
-            max_turns: See `AsyncSwarm.run`.
-            execute_tools: See `AsyncSwarm.run`.
             agent: The agent that takes over the conversation; by default the stored agent continues.
             output: See `AsyncSwarm.run`.
-            keywords: See `AsyncSwarm.run`.
+            keywords: See `RunKeywords`; all but `resume`.
 
         Raises the errors of `AsyncSwarm.run`, and `Conflict`. Also raises ConfigurationError if a context variable is not JSON,
         if the stored agent cannot be found, or if a tool of a run starts another run of the same conversation.
         """
-        options = _options("run", model_override, debug, max_turns, execute_tools, output, keywords)
-        return await RecordedRun(self._target, RunRequest(options, messages, context_variables, agent)).to_end()
+        arguments = checked_keywords("run", keywords, AnyTurn)
+        request = RunRequest(messages, context_variables, arguments.pop("agent", None), arguments)
+        return await RecordedRun(self._target, request).to_end()
 
+    @overload
     def stream(
-        self,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        *,
-        model_override: str | None = None,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        agent: Agent | None = None,
-        output: Any = None,
-        deltas: bool = True,
-        **keywords: Unpack[NewRunKeywords],
-    ) -> ConversationStream:
+        self, messages: Messages, context_variables: Context = None, **keywords: Unpack[TypedLiveTurn[T]]
+    ) -> ConversationStream[T]: ...
+
+    @overload
+    def stream(
+        self, messages: Messages, context_variables: Context = None, **keywords: Unpack[AnyLiveTurn]
+    ) -> ConversationStream: ...
+
+    def stream(self, messages: Messages, context_variables: Context = None, **keywords: Any) -> ConversationStream[Any]:
         """Add messages and run with typed events: `async with chat.stream("...") as run: async for event in run: ...`.
 
         The arguments and the errors are the same as for `run`. An error is raised when the block starts, while events are read,
         or when the block ends. The answer is stored before the event `RunFinished`.
         """
-        options = _options("stream", model_override, debug, max_turns, execute_tools, output, keywords)
-        run = RecordedRun(self._target, RunRequest(options, messages, context_variables, agent))
-        return ConversationStream(run, deltas=deltas)
+        arguments = checked_keywords("stream", keywords, AnyLiveTurn)
+        deltas = arguments.pop("deltas", True)
+        request = RunRequest(messages, context_variables, arguments.pop("agent", None), arguments)
+        return ConversationStream(RecordedRun(self._target, request), deltas=deltas)
 
     async def resume(
-        self,
-        decisions: Resume = True,
-        context_variables: Mapping[str, Any] | None = None,
-        *,
-        model_override: str | None = None,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        revision: str | None = None,
-        agent: Agent | None = None,
-        output: Any = None,
-        **keywords: Unpack[NewRunKeywords],
+        self, decisions: Resume = True, context_variables: Context = None, **keywords: Unpack[Resumed]
     ) -> Response:
         """Continue the last run: run its open calls. Without open calls, for example after an error, repeat its last request.
 
@@ -185,10 +134,6 @@ class Conversation:
             decisions: As `resume=` of `AsyncSwarm.run`: by default, open calls run, except calls that need a decision. A dict
                 decides on calls, and `Approve.all()` approves all.
             context_variables: See `run`.
-            model_override: See `run`.
-            debug: See `run`.
-            max_turns: See `run`.
-            execute_tools: See `run`.
             revision: The `revision` of the `Stored` on which the decisions are based. If the conversation has changed since
                 then, nothing runs, and `Conflict` is raised.
             agent: See `run`.
@@ -197,31 +142,21 @@ class Conversation:
 
         Raises the errors of `run`. Also raises ConfigurationError if the last message is an answer.
         """
-        options = _options("resume", model_override, debug, max_turns, execute_tools, output, keywords)
-        return await RecordedRun(
-            self._target, _resumed(options, decisions, context_variables, agent, revision)
-        ).to_end()
+        arguments = checked_keywords("resume", keywords, Resumed)
+        request = _resumed(decisions, context_variables, arguments)
+        return await RecordedRun(self._target, request).to_end()
 
     def resume_stream(
         self,
         decisions: Resume = True,
-        context_variables: Mapping[str, Any] | None = None,
-        *,
-        model_override: str | None = None,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        revision: str | None = None,
-        agent: Agent | None = None,
-        output: Any = None,
-        deltas: bool = True,
-        **keywords: Unpack[NewRunKeywords],
+        context_variables: Context = None,
+        **keywords: Unpack[LiveResumed],
     ) -> ConversationStream:
         """Continue the last run like `resume`, and yield typed events like `stream`."""
-        options = _options("resume_stream", model_override, debug, max_turns, execute_tools, output, keywords)
-        return ConversationStream(
-            RecordedRun(self._target, _resumed(options, decisions, context_variables, agent, revision)), deltas=deltas
-        )
+        arguments = checked_keywords("resume_stream", keywords, LiveResumed)
+        deltas = arguments.pop("deltas", True)
+        request = _resumed(decisions, context_variables, arguments)
+        return ConversationStream(RecordedRun(self._target, request), deltas=deltas)
 
     # --- the conversation as a whole ---
 
@@ -275,37 +210,11 @@ class Conversation:
             slot.release()
 
 
-def _options(
-    method: str,
-    model_override: str | None,
-    debug: bool,
-    max_turns: float,
-    execute_tools: bool,
-    output: Any,
-    keywords: NewRunKeywords,
-) -> partial[RunOptions]:
-    check_keywords(method, keywords, NewRunKeywords)
-    return partial(
-        RunOptions,
-        model_override=model_override,
-        debug=debug,
-        max_turns=max_turns,
-        execute_tools=execute_tools,
-        output=as_output(output),
-        **keywords,
-    )
-
-
-def _resumed(
-    options: partial[RunOptions],
-    decisions: Resume,
-    context_variables: Mapping[str, Any] | None,
-    agent: Agent | None,
-    revision: str | None,
-) -> RunRequest:
+def _resumed(decisions: Resume, context_variables: Context, arguments: dict[str, Any]) -> RunRequest:
     if decisions is False:
         raise ConfigurationError(
             "resume() takes no argument, True, a dict of decisions by call id, such as {'call_1': False}, or Approve.all(); "
             "not False"
         )
-    return RunRequest(options, (), context_variables, agent, decisions, revision)
+    agent, revision = arguments.pop("agent", None), arguments.pop("revision", None)
+    return RunRequest((), context_variables, agent, arguments, decisions, revision)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic
 
-from aswarm._run.options import Messages, RunOptions
+from aswarm._run.options import RunOptions
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventStream, deliver_after, deliver_live, to_end
 from aswarm._swarm import AsyncSwarm, prepare
@@ -38,6 +38,8 @@ from aswarm._values.messages import (
     started_inside,
     tool_message,
 )
+from aswarm._values.output import T_co
+from aswarm._values.run_keywords import Context, Messages
 
 from ._queue import RunSlot, queue_of
 from ._recorder import ConversationRecorder
@@ -67,15 +69,15 @@ class RunTarget:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A caller's request for one run. `options`: called with the agent, the history, the context and `resume`.
+    """A caller's request for one run. `keywords`: other arguments of the run.
 
     `revision`: the required revision of the conversation, None for any revision.
     """
 
-    options: Callable[..., RunOptions]
-    messages: Messages = ()
-    context_variables: Mapping[str, Any] | None = None
-    agent: Agent | None = None
+    messages: Messages
+    context_variables: Context
+    agent: Agent | None
+    keywords: Mapping[str, Any]
     resume: Resume = False
     revision: str | None = None
 
@@ -126,7 +128,7 @@ class RecordedRun:
         if request.agent is None and stored.agent:
             agent = target.agents.get(stored.agent, f"the conversation {target.id!r} is with the agent")
         context = {**stored.context_variables, **checked_context(request.context_variables)}
-        options = request.options(agent, history, context, resume=request.resume)
+        options = RunOptions(agent, history, context, resume=request.resume, **request.keywords)
         recorder = ConversationRecorder(
             target.store, stored, history, partial(target.agents.check, what=HANDED_OVER), self._slot
         )
@@ -155,7 +157,7 @@ class RecordedRun:
             self._slot.release()
 
 
-class ConversationStream:
+class ConversationStream(Generic[T_co]):
     """The context manager of `Conversation.stream`. `async with` returns the `EventStream` of the run.
 
     The start of the block waits for earlier runs and writes the new message. The end of the block stops the run, as for
@@ -165,9 +167,9 @@ class ConversationStream:
     def __init__(self, run: RecordedRun, *, deltas: bool) -> None:
         self._run = run
         self._deltas = deltas
-        self._events: EventStream | None = None
+        self._events: EventStream[T_co] | None = None
 
-    async def __aenter__(self) -> EventStream:
+    async def __aenter__(self) -> EventStream[T_co]:
         if self._events is not None:
             raise RuntimeError("this stream was already entered; call stream() for each run")
         events = await self._run.open(is_live=True, deltas=self._deltas)

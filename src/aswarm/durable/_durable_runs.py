@@ -22,7 +22,6 @@ from aswarm._record import log
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
 from aswarm._record.log import RunRow
-from aswarm._run.options import Messages
 from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Transaction
 from aswarm._swarm import AsyncSwarm, has_rate_limits, require_client
@@ -30,6 +29,7 @@ from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, RunError
 from aswarm._values.log_fields import NO_RUN
 from aswarm._values.messages import normalize
+from aswarm._values.run_keywords import Messages
 from aswarm.batch import Item
 from aswarm.runs import _deleting
 from aswarm.runs._attempt import REQUEUED, RunAttempt

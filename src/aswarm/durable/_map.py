@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callab
 from itertools import count
 from typing import Any, TypeVar
 
-from aswarm._run.options import Messages
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.run_keywords import Messages
 from aswarm.batch import Item
 
 T = TypeVar("T")

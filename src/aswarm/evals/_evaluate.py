@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import anyio
 
@@ -20,8 +20,9 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response, as_response, default_model, model_of
 from aswarm._values.errors import AswarmError, ConfigurationError, named, set_attribute
 from aswarm._values.json import is_count, shown
-from aswarm._values.options import MAX_TURNS
+from aswarm._values.max_turns import WITHOUT_READER
 from aswarm._values.output import answer_text
+from aswarm._values.run_keywords import ItemKeywords, checked_keywords
 
 from ._calls import calls_of, unexpected, unexpected_output
 from ._case import Case, as_case
@@ -39,12 +40,11 @@ async def evaluate(
     swarm: AsyncSwarm | None = None,
     repeats: int = 1,
     concurrency: int = 10,
-    model_override: str | None = None,
-    max_turns: float = MAX_TURNS,
     judge_model: str | None = None,
     judge_swarm: AsyncSwarm | None = None,
     results: str | os.PathLike[str] | None = None,
     progress: bool = False,
+    **keywords: Unpack[ItemKeywords],
 ) -> Report:
     """Run each case `repeats` times, each time as a separate run, and report the results.
 
@@ -58,12 +58,11 @@ async def evaluate(
         repeats: The number of attempts for each case.
         concurrency: The maximum number of concurrent attempts. The first attempts of all cases start before the second
             attempts.
-        model_override: The model of all runs.
-        max_turns: The maximum number of completions in one run.
         judge_model: The model of the judge; by default `model_override`, or the model of the case's agent.
         judge_swarm: The swarm that runs the judge, if the judge is on another server.
         results: A JSON file; a record of this evaluation is appended to it.
         progress: Whether to show the progress on stderr, if stderr is a terminal.
+        **keywords: `model_override`, `max_turns` (by default 100), `budget` and `resources` of each run; see `RunKeywords`.
 
     Raises:
         ConfigurationError: If a case, an agent, the client or the results file is invalid. No request was made before this
@@ -73,10 +72,12 @@ async def evaluate(
         raise ConfigurationError(
             f"repeats and concurrency must be whole numbers from 1, not {repeats!r} and {concurrency!r}"
         )
+    checked_keywords("evaluate", keywords, ItemKeywords)
     for each in (swarm, judge_swarm):
         # Checked here, because with a blocking Swarm each attempt would cost a request, and then fail.
         if not isinstance(each, AsyncSwarm | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"evaluate needs an AsyncSwarm, not {type(each).__name__}")
+    model_override = keywords.get("model_override")
     planned = list(_planned(agent, cases, model_override, swarm.model if swarm else default_model()))
     if not planned:
         raise ConfigurationError("there are no cases")
@@ -85,17 +86,15 @@ async def evaluate(
         swarm = await stack.enter_async_context(AsyncSwarm()) if swarm is None else swarm
         judge = Judge(judge_swarm or swarm)
         swarm.client  # noqa: B018 - raises if the key is missing; otherwise each attempt would fail
-        runner = _AttemptRunner(swarm, judge, model_override, max_turns, judge_model)
+        runner = _AttemptRunner(swarm, judge, {"max_turns": WITHOUT_READER, **keywords}, judge_model or model_override)
         return await _run_all(runner, planned, repeats, concurrency, record, progress=progress)
 
 
-class Options(TypedDict, total=False):
+class Options(ItemKeywords, total=False):
     """The options that `assert_case` passes to `evaluate`."""
 
     swarm: AsyncSwarm | None
     concurrency: int
-    model_override: str | None
-    max_turns: float
     judge_model: str | None
     judge_swarm: AsyncSwarm | None
     results: str | os.PathLike[str] | None
@@ -199,8 +198,7 @@ class _AttemptRunner:
 
     swarm: AsyncSwarm
     judge: Judge
-    model_override: str | None
-    max_turns: float
+    keywords: ItemKeywords
     judge_model: str | None
 
     async def run(self, planned: _PlannedCase, number: int) -> Attempt:
@@ -234,13 +232,9 @@ class _AttemptRunner:
     async def _respond(self, case: Case, agent: Agent | None) -> Response:
         if agent is None or case.extent == "nothing":
             return Response()
+        is_whole = case.extent == "whole"
         return await self.swarm.run(
-            agent,
-            case.messages,
-            case.context_variables,
-            self.model_override,
-            max_turns=self.max_turns,
-            execute_tools=case.extent == "whole",
+            agent, case.messages, case.context_variables, execute_tools=is_whole, **self.keywords
         )
 
     async def _verdict(self, planned: _PlannedCase, response: Response) -> Verdict:
@@ -253,7 +247,7 @@ class _AttemptRunner:
             failure = await _check(case.check, response)
         if failure is not None or case.judge is None:
             return Verdict(failure is None, failure or "")
-        model = self.judge_model or self.model_override or model_of(agent or Agent(), self.swarm.model)
+        model = self.judge_model or model_of(agent or Agent(), self.swarm.model)
         return await self.judge.ask(case.judge, [*case.messages, *response.messages], model)
 
 

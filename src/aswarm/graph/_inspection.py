@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aswarm._tools.hints import signature_of
-from aswarm._values.agent import Agent
+from aswarm._values.agent import Agent, is_agent
 from aswarm.extensions import Tool
 
 MISSING: Final = object()
@@ -189,7 +189,7 @@ class _Search:
         self._followed.add(key)
         for value in _referenced(inspected):
             for item in contents(value):
-                if isinstance(item, Agent):
+                if is_agent(item):
                     self.agents.append(item)
                 elif (helper := inspect_function(item)) is not None:
                     self.follow(helper, depth - 1)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from aswarm._tools.hints import resolve_hints
-from aswarm._values.agent import Agent, Result
+from aswarm._values.agent import Agent, Result, is_agent
 
 from ._inspection import MISSING, InspectedFunction, PropertyValue, member
 
@@ -130,7 +130,7 @@ class _ReturnReader:
     def _add(self, value: Any) -> None:
         if isinstance(value, Result):
             value = value.agent
-        if isinstance(value, Agent):
+        if is_agent(value):
             self.found.agents.append(value)
         elif value is MISSING or isinstance(value, PropertyValue):
             self.found.is_complete = False

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from mcp.server import Server, ServerRequestContext
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
@@ -40,9 +40,10 @@ from aswarm._values.decisions import RUNS_ELSEWHERE, Answer, Decision, Deny, Ope
 from aswarm._values.errors import AswarmError, ConfigurationError, named
 from aswarm._values.events import Event, HandedOff, ToolCallStarted, TurnStarted
 from aswarm._values.json import is_json
+from aswarm._values.max_turns import WITHOUT_READER
 from aswarm._values.messages import Message
-from aswarm._values.options import MAX_TURNS
 from aswarm._values.output import answer_text
+from aswarm._values.run_keywords import ItemKeywords, checked_keywords
 from aswarm._values.text import one_line
 from aswarm.extensions import AgentDirectory, EventStream, failing_exits
 
@@ -61,8 +62,7 @@ def serve_agents(
     *,
     agents: Agent | Iterable[Agent],
     name: str = "aswarm",
-    max_turns: float = MAX_TURNS,
-    model_override: str | None = None,
+    **keywords: Unpack[ItemKeywords],
 ) -> Server[Any]:
     """Return a server of the SDK with one tool for each agent. A tool gets a request, runs the agent, and returns its answer.
 
@@ -74,12 +74,13 @@ def serve_agents(
         swarm: The swarm that runs the agents.
         agents: The agents to serve. A single agent is served with the agents in its `functions`, and in theirs.
         name: The name of the server for its clients.
-        max_turns: The maximum number of completions in one call.
-        model_override: The model for all agents.
+        **keywords: `model_override`, `max_turns` (by default 100), `budget` and `resources` of each call; see `RunKeywords`.
 
     Raises:
         ConfigurationError: If two agents have the same name, or the name of an agent cannot be the name of a tool.
     """
+    checked_keywords("serve_agents", keywords, ItemKeywords)
+    stream = partial(swarm.stream, deltas=False, **{"max_turns": WITHOUT_READER, **keywords})
     served = _by_name(AgentDirectory([agents]).in_functions if isinstance(agents, Agent) else agents)
     tools = [
         Tool(name=key, description=description_of(agent), input_schema=dict(PARAMETERS))
@@ -93,7 +94,7 @@ def serve_agents(
         agent, request = served.get(params.name), (params.arguments or {}).get("request")
         if agent is None or not isinstance(request, str):
             return _error(f"Call one of {', '.join(served)}, with the argument `request`, a text.")
-        call = _ServedCall(context, agent, partial(swarm.stream, model_override=model_override, max_turns=max_turns))
+        call = _ServedCall(context, agent, stream)
         try:
             with failing_exits():
                 return await call.carry_out(request, params)
@@ -140,7 +141,7 @@ class _ServedCall:
     async def _run(self, paused: _PausedRun, decisions: dict[str, Decision] | None) -> Response:
         agent = self._agents[paused.agent]
         resume = False if decisions is None else decisions
-        async with self._stream(agent, paused.messages, paused.context_variables, resume=resume, deltas=False) as run:
+        async with self._stream(agent, paused.messages, paused.context_variables, resume=resume) as run:
             async for event in run:
                 if text := _progress(event):
                     self._done += 1

@@ -8,11 +8,12 @@ to a SQLite store, with the id `ID`. So `--store FILE` can continue it.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aswarm._blocking.caller import in_callers_thread
 from aswarm._values.errors import ConfigurationError
@@ -37,8 +38,11 @@ class ChatOptions:
 
     deltas: bool
     debug: bool
-    model_override: str | None
-    max_turns: float
+    keywords: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments as keywords of `stream`."""
+        return {"deltas": self.deltas, "debug": self.debug, **self.keywords}
 
 
 class KeptChat:
@@ -138,7 +142,7 @@ class KeptChat:
                 await in_callers_thread(partial(self._chat.display.show_event, event))
 
     def _stream(self, start: StartRun) -> AbstractAsyncContextManager[EventStream]:
-        conversation, arguments = self._conversation, asdict(self._options)
+        conversation, arguments = self._conversation, self._options.arguments()
         if conversation is None:
             return self._swarm.stream(start.agent, start.messages, start.context, resume=start.resume, **arguments)
         if start.new_message is None:

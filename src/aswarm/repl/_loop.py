@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import math
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import aclosing, closing, contextmanager, suppress
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import anyio
 
@@ -27,6 +26,7 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import AswarmError
 from aswarm._values.options import ApiName
+from aswarm._values.run_keywords import ItemKeywords, checked_keywords
 from aswarm._values.text import how_to_install, one_line
 
 from ._chat import READ_ERRORS, Chat
@@ -44,6 +44,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aswarm")
 
 
+class ChatKeywords(ItemKeywords, total=False):
+    """Keywords of both loops."""
+
+    client: Any
+    api: ApiName
+
+
+def _options(method: str, stream: bool, debug: bool, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], ChatOptions]:
+    """Return the arguments of the swarm, and of its runs."""
+    checked_keywords(method, keywords, ChatKeywords)
+    swarm, run = dict[str, Any](), dict[str, Any]()
+    for name, value in keywords.items():
+        (run if name in ItemKeywords.__annotations__ else swarm)[name] = value
+    return swarm, ChatOptions(stream, debug, run)
+
+
 # --- blocking ---
 
 
@@ -52,11 +68,7 @@ def run_demo_loop(
     context_variables: Mapping[str, Any] | None = None,
     stream: bool = False,
     debug: bool = False,
-    *,
-    client: Any = None,
-    api: ApiName = "auto",
-    model_override: str | None = None,
-    max_turns: float = math.inf,
+    **keywords: Unpack[ChatKeywords],
 ) -> None:
     """Chat in the terminal with an agent, and with the agents that it hands off to, until the user leaves the chat.
 
@@ -68,21 +80,18 @@ def run_demo_loop(
         starting_agent: The agent that gets the first message.
         context_variables: The context variables of the first run.
         stream: Whether to show answers while the model writes them.
-        debug: See `Swarm.run`.
-        client: See `Swarm`; by default a new `OpenAI()`.
-        model_override: See `Swarm.run`.
-        max_turns: The maximum number of completions for each message.
-        api: See `Swarm`.
+        debug: See `RunKeywords`.
+        **keywords: `client` and `api`, as for `Swarm`; by default a new `OpenAI()`. `model_override`, `max_turns`, `budget` and
+            `resources` of the run of each message; see `RunKeywords`.
 
     Raises:
         ConfigurationError: If the agent, the context variables or the client has the wrong type.
     """
-    options = ChatOptions(stream, debug, model_override, max_turns)
+    client_options, options = _options("run_demo_loop", stream, debug, keywords)
     from .repl import Swarm as Made  # noqa: PLC0415 - tests that were written for Swarm replace this class
 
-    client_options: dict[str, Any] = {} if api == "auto" else {"api": api}
     # Not entered, because the chat itself shows that a key is missing, and reads stored conversations without a key.
-    with closing(Made(**client_options) if client is None else Made(client, **client_options)) as swarm:
+    with closing(Made(**client_options)) as swarm:
         chat_with(starting_agent, context_variables, options, swarm)
 
 
@@ -128,19 +137,15 @@ async def run_demo_loop_async(
     context_variables: Mapping[str, Any] | None = None,
     stream: bool = False,
     debug: bool = False,
-    *,
-    client: Any = None,
-    api: ApiName = "auto",
-    model_override: str | None = None,
-    max_turns: float = math.inf,
+    **keywords: Unpack[ChatKeywords],
 ) -> None:
     """Chat like `run_demo_loop`, but on an event loop. Other tasks run while the user types.
 
     For the arguments, see `run_demo_loop`; for `client`, see `AsyncSwarm`. Plain functions run in worker threads, so use
     `run_demo_loop` if a function calls `input`.
     """
-    options = ChatOptions(stream, debug, model_override, max_turns)
-    async with aclosing(AsyncSwarm(client, api=api)) as swarm:  # not entered, as above
+    client_options, options = _options("run_demo_loop_async", stream, debug, keywords)
+    async with aclosing(AsyncSwarm(**client_options)) as swarm:  # not entered, as above
         with _new_chat(starting_agent, context_variables, options) as (chat, reader):
             await _talk(chat, KeptChat(chat, swarm, options), partial(_read_async, chat, reader), _do)
 

@@ -9,7 +9,6 @@ Security: A client starts only the agents in `agents=`; other agents only take o
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -286,7 +285,7 @@ class PreparedRun:
             self.agent,
             start.messages,
             start.context,
-            max_turns=math.inf if factory.limits.max_turns is None else factory.limits.max_turns,
+            max_turns=factory.limits.max_turns,
             resume=start.resume,
             run_id=start.run_id,
         )

@@ -24,6 +24,7 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import shown
+from aswarm._values.max_turns import OF_A_WEB_SERVICE
 from aswarm._values.messages import Message
 from aswarm.conversations._base import SQLStore
 from aswarm.conversations._records import is_database_text
@@ -70,7 +71,7 @@ class Limits:
     runs_per_user: float | None = None
     runs: float | None = None
     run_seconds: float | None = None
-    max_turns: float | None = None
+    max_turns: int | None = None
     log_bytes: float | None = None
     kept_seconds: float | None = None
     kept_runs: float | None = None
@@ -84,7 +85,7 @@ class Limits:
             runs_per_user=4,
             runs=1_000,
             run_seconds=3600,
-            max_turns=50,
+            max_turns=OF_A_WEB_SERVICE,
             log_bytes=20_000_000,
             kept_seconds=24 * 3600,
             kept_runs=10_000,

@@ -46,7 +46,7 @@ def chat(
     model: str | None,
     api: ApiName,
     context: dict[str, Any],
-    max_turns: float,
+    max_turns: int,
     servers: tuple[str, ...],
     stream: bool,
     debug: bool,
@@ -57,7 +57,7 @@ def chat(
     from aswarm.repl._loop import chat_with  # noqa: PLC0415 - as above
     from aswarm.repl._plain import PrintingError  # noqa: PLC0415 - as above
 
-    kept, options = Kept(**places), ChatOptions(stream, debug, model, max_turns)
+    kept, options = Kept(**places), ChatOptions(stream, debug, {"model_override": model, "max_turns": max_turns})
     with provider(base_url), writing(sys.stdout, PrintingError):
         stored = None if kept.load is None else wait_on_event_loop(partial(loaded_from, kept.load))
         loaded = load_agent(agent)

@@ -39,7 +39,7 @@ def mcp(
     base_url: str | None,
     model: str | None,
     api: ApiName,
-    max_turns: float,
+    max_turns: int,
     port: int | None,
 ) -> None:
     """Serve the agents."""
@@ -47,7 +47,7 @@ def mcp(
         anyio.run(_serve, load_agent(agent), model, api, max_turns, port)
 
 
-async def _serve(agent: Agent, model: str | None, api: ApiName, max_turns: float, port: int | None) -> None:
+async def _serve(agent: Agent, model: str | None, api: ApiName, max_turns: int, port: int | None) -> None:
     from aswarm.mcp import serve_agents  # noqa: PLC0415 - only once it is needed
 
     async with AsyncSwarm(api=api) as swarm:

@@ -88,7 +88,7 @@ def run(
     model: str | None,
     api: ApiName,
     context: dict[str, Any],
-    max_turns: float,
+    max_turns: int,
     budget: Budget | None,
     servers: tuple[str, ...],
     stream: bool,

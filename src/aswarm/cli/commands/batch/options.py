@@ -36,7 +36,7 @@ class CommandOptions:
     api: ApiName
     model: str | None
     context: dict[str, Any]
-    max_turns: float
+    max_turns: int
     budget: Budget | None
     store: str | None
     code_version: str | None

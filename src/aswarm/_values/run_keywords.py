@@ -1,0 +1,183 @@
+"""The arguments of `run` and of all that passes them on: `RunKeywords`, and the positional arguments of OpenAI's Swarm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Generic, Literal, Required, TypeAlias, TypedDict
+
+from typing_extensions import TypeForm
+
+from .budget import Budget
+from .decisions import Resume
+from .output import Output, T, as_output
+
+Messages = str | list[Any] | tuple[Any, ...]
+"""The messages of a run: a str for one message of the user, or a list of messages."""
+Context: TypeAlias = Mapping[str, Any] | None
+"""The context variables of a run."""
+
+
+class ItemKeywords(TypedDict, total=False):
+    """Keywords that also an item of a batch, a case of an evaluation, and a call of a served agent have; see `RunKeywords`."""
+
+    model_override: str | None
+    max_turns: int | None
+    budget: Budget | None
+    resources: Mapping[str, object] | None
+
+
+class NewRunKeywords(ItemKeywords, total=False):
+    """Keywords of a single run, also in a conversation; see `RunKeywords`."""
+
+    debug: bool
+    execute_tools: bool
+    run_id: str | None
+
+
+class RunKeywords(NewRunKeywords, total=False):
+    """Keywords of `run`, `run_and_stream` and `stream`, for your own function that passes them on.
+
+        async def answer(question: str, **keywords: Unpack[RunKeywords]) -> str:
+            return (await swarm.run(agent, question, **keywords)).text
+
+    `model_override`: the model for all agents in this run.
+    `max_turns`: the maximum of completions. The tools of the last completion still run. With 0, no request is sent. With None,
+    the default, there is no limit, and the run logs a warning after 100 completions.
+    `debug`: True: print and log each step.
+    `execute_tools`: False: return when the model calls tools. The calls stay open.
+    `budget`: the limits of this run together with the runs inside its tools; by default the budget of the swarm.
+    `resources`: clients and connections for the parameters of functions with the hint `Resource[T]`, by their names. They are
+    added to the resources of the swarm, with priority. They are neither copied nor recorded.
+    `run_id`: the id of this run in the `Response`, for middleware and in log records; by default a new id.
+    `resume=True`: first run the open calls at the end of `messages`, except calls that need a decision: these stay open.
+    `resume={id: decision}`: the decisions on open calls, see `aswarm.waiting`. A call without a decision stays open.
+    `resume=Approve.all()`: run all open calls. Use it only for a history from storage that you trust.
+    """
+
+    resume: Resume
+
+
+# --- for the overloads of `run` and `stream` --------------------------------------------------------------------------
+
+# A type and an `Output` are two overloads: mypy reads a union or a `Literal` as a `TypeForm` only if no other type is expected.
+
+
+class TypedRun(RunKeywords, Generic[T], total=False):
+    """Keywords of `run` with a type as `output`."""
+
+    stream: Literal[False]
+    output: Required[TypeForm[T]]
+
+
+class OutputRun(RunKeywords, Generic[T], total=False):
+    """Keywords of `run` with an `Output`."""
+
+    stream: Literal[False]
+    output: Required[Output[T]]
+
+
+class PlainRun(RunKeywords, total=False):
+    """Keywords of `run` without `output`."""
+
+    stream: Literal[False]
+    output: None
+
+
+class StreamedRun(RunKeywords, total=False):
+    """Keywords of `run` with `stream=True`."""
+
+    stream: Required[Literal[True]]
+    output: Any
+
+
+class AnyRun(RunKeywords, total=False):
+    """All keywords of `run`."""
+
+    stream: bool
+    output: Any
+
+
+class TypedStream(RunKeywords, Generic[T], total=False):
+    """Keywords of `stream` with a type as `output`."""
+
+    deltas: bool
+    output: Required[TypeForm[T]]
+
+
+class OutputStream(RunKeywords, Generic[T], total=False):
+    """Keywords of `stream` with an `Output`."""
+
+    deltas: bool
+    output: Required[Output[T]]
+
+
+class PlainStream(RunKeywords, total=False):
+    """Keywords of `stream` without `output`."""
+
+    deltas: bool
+    output: None
+
+
+# --- reading the arguments --------------------------------------------------------------------------------------------
+
+
+_CONTEXT = "pass a dict as context_variables=..."
+_MESSAGES = "pass the earlier messages and the new one as messages=[...]"
+_OUTPUT = "pass the type of the answer as output=..."
+_TURNS = "pass the largest number of completions as max_turns=..."
+_KEYWORDS_OF_OTHER_LIBRARIES = {
+    "context": _CONTEXT,
+    "deps": f"{_CONTEXT}, and clients and connections as resources={{...}}",
+    "history": _MESSAGES,
+    "input": _MESSAGES,
+    "message_history": _MESSAGES,
+    "output_type": _OUTPUT,
+    "response_format": _OUTPUT,
+    "max_iterations": _TURNS,
+    "max_steps": _TURNS,
+    "model": "pass the model of all agents as model_override=...",
+    "model_settings": "give them to the agent: Agent(model_settings={...})",
+    "session": "use store.conversation(...) of aswarm.conversations",
+    "tools": "give functions to the agent: Agent(functions=[...])",
+    "usage_limits": "pass budget=Budget(...)",
+}
+
+
+def checked_keywords(method: str, keywords: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """Return the keywords, with an `Output` as `output`.
+
+    Raises TypeError, with Python's own text, for a keyword of `method` that the TypedDict `kind` does not have.
+    """
+    for name in keywords:
+        if name not in kind.__annotations__:
+            remedy = _KEYWORDS_OF_OTHER_LIBRARIES.get(name)
+            hint = f"; {remedy}" if remedy else ""
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{hint}")
+    return {**keywords, "output": as_output(keywords.get("output"))} if "output" in keywords else {**keywords}
+
+
+# The order in which OpenAI's Swarm takes the arguments after `context_variables`.
+_SWARMS_ORDER = {
+    "run": ("model_override", "stream", "debug", "max_turns", "execute_tools"),
+    "run_and_stream": ("model_override", "debug", "max_turns", "execute_tools"),
+}
+
+
+def swarm_keywords(method: str, positional: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a method of OpenAI's Swarm, after `context_variables`, as keywords.
+
+    Raises TypeError, with Python's own text, for an unknown keyword, a duplicate, and too many positional arguments.
+    """
+    names = _SWARMS_ORDER[method]
+    if len(positional) > len(names):
+        most, given = 4 + len(names), 4 + len(positional)
+        raise TypeError(f"{method}() takes from 3 to {most} positional arguments but {given} were given")
+    in_order = dict(zip(names, positional, strict=False))
+    for name in in_order:
+        if name in keywords:
+            raise TypeError(f"{method}() got multiple values for argument {name!r}")
+    arguments = checked_keywords(method, {**in_order, **keywords}, AnyRun if method == "run" else PlainRun)
+    if arguments.get("max_turns") == math.inf:  # Swarm's default, which its programs pass on
+        arguments["max_turns"] = None
+    return arguments
