@@ -43,6 +43,7 @@ from ._values.max_turns import WITHOUT_READER
 from ._values.options import ApiName, Transport
 from ._values.output import T, as_output
 from ._values.run_keywords import (
+    AnyOutputRun,
     AnyRun,
     Context,
     ItemKeywords,
@@ -225,7 +226,12 @@ class AsyncSwarm:
         return self._run_to_end(options)
 
     def run_and_stream(
-        self, agent: Agent, messages: Messages, context_variables: Context = None, *args: Any, **keywords: Any
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Context = None,
+        *args: Any,
+        **keywords: Unpack[AnyOutputRun],
     ) -> ClassicStream:
         """Return the same stream as `run(..., stream=True)`. The name is from Swarm."""
         options = RunOptions(agent, messages, context_variables, **swarm_keywords("run_and_stream", args, keywords))

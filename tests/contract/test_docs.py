@@ -19,6 +19,7 @@ import openai.types.chat  # noqa: F401 - importing it takes long, and a page wit
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Event, RunKeywords, Swarm
+from aswarm._values.run_keywords import AnyRun
 from aswarm.testing import ScriptedModel, call
 from docs._site import reference
 from tests.support.contract.documentation import (
@@ -250,13 +251,13 @@ def test_the_guide_to_running_lists_every_argument() -> None:
     """The signature of `run` on the page has the arguments, the order and the defaults of the code."""
     text = (PROJECT / "docs/guides/running.md").read_text(encoding="utf-8")
     [shown] = re.findall(r"^`run\((.*?)\)`", text, re.MULTILINE | re.DOTALL)
-    signature = inspect.signature(AsyncSwarm.run)
-    *written, _keywords = signature.parameters.values()
-    defaults: dict[str, Any] = {**dict.fromkeys(RunKeywords.__annotations__), "resume": False}
+    _, agent, messages, context, *_ = inspect.signature(AsyncSwarm.run).parameters.values()
+    defaults: dict[str, Any] = {"stream": False, "output": None, **dict.fromkeys(RunKeywords.__annotations__)}
+    defaults |= {"debug": False, "execute_tools": True, "resume": False}
     keywords = [Parameter(key, Parameter.KEYWORD_ONLY, default=defaults[key]) for key in defaults]
-    parameters = [each.replace(annotation=each.empty) for each in (*written, *keywords)]
-    real = signature.replace(parameters=parameters[1:], return_annotation=signature.empty)
-    assert f"({' '.join(shown.split())})" == str(real)
+    parameters = [each.replace(annotation=each.empty) for each in (agent, messages, context)]
+    assert f"({' '.join(shown.split())})" == str(inspect.Signature([*parameters, *keywords]))
+    assert AnyRun.__annotations__.keys() == defaults.keys()
     swarm = Swarm(ScriptedModel(["Hi."] * 2))
     assert swarm.run(Agent(), "Hi", **{**defaults, "run_id": "1"}) == swarm.run(Agent(), "Hi", run_id="1")
 

@@ -5,13 +5,12 @@ Facts from Swarm's README and its tests/test_core.py. Every run goes through a r
 
 from __future__ import annotations
 
-import inspect
 import math
 from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Response, function_to_json
+from aswarm import Agent, AsyncSwarm, Response, Swarm, function_to_json
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -139,17 +138,38 @@ async def test_the_stream_is_its_own_awaitable() -> None:
     assert hasattr(stream, "asend") and hasattr(stream, "athrow") and hasattr(stream, "aclose")
 
 
-async def test_run_takes_swarms_arguments_in_swarms_order() -> None:
-    """The first eight parameters and their defaults are Swarm's."""
-    expected = {
-        "agent": inspect.Parameter.empty,
-        "messages": inspect.Parameter.empty,
-        "context_variables": None,
-        "model_override": None,
+def inspect_order() -> str:
+    return "late"
+
+
+@pytest.mark.parametrize("keywords", [0, 2, 4, 5])
+async def test_run_takes_swarms_arguments_in_swarms_order(keywords: int) -> None:
+    """Each of them by position or by name, with Swarm's defaults among the values."""
+    arguments = {
+        "agent": Agent(functions=[inspect_order]),
+        "messages": "Hi",
+        "context_variables": {"a": 1},
+        "model_override": "m",
         "stream": False,
         "debug": False,
         "max_turns": math.inf,
-        "execute_tools": True,
+        "execute_tools": False,
     }
-    parameters = list(inspect.signature(AsyncSwarm.run).parameters.values())[1:9]
-    assert {parameter.name: parameter.default for parameter in parameters} == expected
+    names = list(arguments)[len(arguments) - keywords :]
+    positional = [value for name, value in arguments.items() if name not in names]
+    swarm, model = swarm_of([call("inspect_order")])
+    response = await swarm.run(*positional, **{name: arguments[name] for name in names})
+    assert (response.stop, response.context_variables, model.requests[0].model) == ("tool_calls", {"a": 1}, "m")
+
+
+@pytest.mark.parametrize("swarm", [Swarm(ScriptedModel([])), AsyncSwarm(ScriptedModel([]))])
+def test_mistakes_in_the_arguments_of_run_have_pythons_errors(swarm: Any) -> None:
+    """Too many positional arguments, and an argument that is given twice."""
+    with pytest.raises(TypeError, match=r"run\(\) takes from 3 to 9 positional arguments but 10 were given"):
+        swarm.run(Agent(), "Hi", {}, None, False, False, 3, True, None)
+    with pytest.raises(TypeError, match=r"run\(\) got multiple values for argument 'stream'"):
+        swarm.run(Agent(), "Hi", {}, None, True, stream=False)
+    with pytest.raises(TypeError, match=r"run_and_stream\(\) takes from 3 to 8 positional arguments but 9 were given"):
+        swarm.run_and_stream(Agent(), "Hi", {}, None, False, 3, True, None)
+    with pytest.raises(TypeError, match=r"run_and_stream\(\) got an unexpected keyword argument 'stream'"):
+        swarm.run_and_stream(Agent(), "Hi", stream=True)

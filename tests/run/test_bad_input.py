@@ -161,10 +161,10 @@ async def test_a_function_twice_counts_once() -> None:
     assert [request.tool_names for request in model.requests] == [["double"], ["double"]]
 
 
-@pytest.mark.parametrize("max_turns", [-1, -0.5, math.nan, None, "3"])
+@pytest.mark.parametrize("max_turns", [-1, 0.5, 3.0, math.nan, -math.inf, True, "3"])
 async def test_max_turns_that_counts_nothing(max_turns: Any) -> None:
     text = await refused(Agent(), max_turns=max_turns)
-    assert "max_turns" in text
+    assert "max_turns must be a whole number" in text and "for no limit" in text
 
 
 @pytest.mark.parametrize("agent", [None, "Agent", Agent, {"name": "A"}])

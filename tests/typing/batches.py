@@ -76,5 +76,5 @@ def what_items_may_be(swarm: AsyncSwarm, agent: Agent) -> None:
     swarm.batch(agent, ["a", [{"role": "user", "content": "b"}], ("id", "c"), Item("d", id=4)])
     swarm.batch(agent, ["a"], journal="run.sqlite", agents=[agent])
     swarm.batch(agent, {"id": "text"}.items(), on_error="stop", ordered=True)
-    swarm.batch(agent, [], on_error="raise")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    swarm.batch(agent, 7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    swarm.batch(agent, [], on_error="raise")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    swarm.batch(agent, 7)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -103,12 +103,12 @@ def with_keywords(plain_swarm: Swarm) -> None:
     assert_type(plain_swarm.run(agent, "Hi", run_id="a", budget=None, resume=True), Response)
     assert_type(plain_swarm.run(agent, "Hi", stream=True, run_id="a", debug=True), SyncClassicStream)
     assert_type(plain_swarm.run(agent, "Hi", run_id="a", output=Trip), Response[Trip])
-    assert_type(swarm.run(agent, "Hi", None, None, True, run_id="a"), ClassicStream)
-    swarm.stream(agent, "Hi", runid="a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    swarm.stream(agent, "Hi", run_id=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(swarm.run(agent, "Hi", None, stream=True, run_id="a"), ClassicStream)
+    swarm.stream(agent, "Hi", runid="a")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    swarm.stream(agent, "Hi", run_id=3)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
     swarm.run(agent, "Hi", runid="a")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     plain_swarm.run(agent, "Hi", runid="a")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
-    swarm.batch(agent, [], run_id="a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    swarm.batch(agent, [], run_id="a")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 
 
 class Trip(BaseModel):
@@ -125,8 +125,8 @@ async def with_types(anything: object) -> None:
     assert_type(response.output, Trip)
     assert_type((await swarm.run(agent, "Hi", output=list[Trip])).output, list[Trip])
     assert_type((await swarm.run(agent, "Hi", output=Output(Trip, retries=2, check=has_city))).output, Trip)
-    assert_type((await swarm.run(agent, "Hi", output=Trip | str)).output, Any)
-    assert_type((await swarm.run(Agent(output=Trip), "Hi")).output, Any)
+    assert_type((await swarm.run(agent, "Hi", output=Trip | str)).output, Trip | str)
+    assert_type((await swarm.run(Agent(output=Trip), "Hi")).output, Trip)
     assert_type(Swarm().run(agent, "Hi", output=Trip).output, Trip)
     assert_type(Response[Trip](messages=[]).output, Trip)
     async with swarm.stream(agent, "Hi", output=Trip) as run:
@@ -146,7 +146,7 @@ async def classic() -> None:
     assert_type(stream, ClassicStream)
     async for event in stream:
         assert_type(event, dict[str, Any])
-    async for event in await swarm.run(agent, "Hi", {}, None, True):
+    async for event in await swarm.run(agent, "Hi", {}, stream=True):
         assert_type(event, dict[str, Any])
     assert_type(stream.response, Response)
 
@@ -192,7 +192,7 @@ def blocking() -> None:
         assert_type(response, Response)
         stream = plain_swarm.run(agent, "Hi", stream=True)
         assert_type(stream, SyncClassicStream)
-        for event in plain_swarm.run(agent, "Hi", {}, None, True):
+        for event in plain_swarm.run(agent, "Hi", {}, stream=True):
             assert_type(event, dict[str, Any])
         assert_type(plain_swarm.run_and_stream(agent, "Hi"), SyncClassicStream)
         assert_type(stream.response, Response)
@@ -205,7 +205,9 @@ def blocking() -> None:
 
 
 def chosen(stream: bool) -> Response | SyncClassicStream:
-    return Swarm().run(agent, "Hi", stream=stream)
+    assert_type(Swarm().run(agent, "Hi", stream=stream), Any)
+    response: Response | SyncClassicStream = Swarm().run(agent, "Hi", stream=stream)
+    return response
 
 
 async def errors() -> None:

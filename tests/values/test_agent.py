@@ -6,17 +6,19 @@ import copy
 import pickle
 import re
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, tool
 from aswarm.testing import ScriptedModel, call
 from tests.support.tools.hint_schemas import names_of
 from tests.support.values.agent_rings import ring
+
+N = TypeVar("N")
 
 
 def look(city: str) -> str:
@@ -267,3 +269,30 @@ def test_a_copy_has_private_attributes_of_its_own() -> None:
         made._notes = [1]
         made.more = 2  # type: ignore[attr-defined]
         assert (agent._notes, agent.__pydantic_extra__) == ([], {})
+
+
+class Trip(BaseModel):
+    city: str
+
+
+def test_the_type_of_the_answers_is_only_for_type_checkers() -> None:
+    """`Agent[Trip]` is `Agent` itself: an agent with a type prints, copies, pickles and describes itself as any agent."""
+    typed: Any = Agent[Trip](name="A", output=Trip)
+    assert Agent[Trip] is Agent and type(typed) is Agent
+    assert typed == Agent(name="A", output=Trip) and repr(typed) == repr(Agent(name="A", output=Trip))
+    assert pickle.loads(pickle.dumps(typed)) == copy.deepcopy(typed) == copy.copy(typed) == typed
+
+
+def test_a_subclass_may_have_its_own_types() -> None:
+    """A subclass of `Agent[Trip]`, and a generic subclass with a field of its own type."""
+
+    class TripAgent(Agent[Trip]):
+        pass
+
+    class Noted(Agent, Generic[N]):
+        note: N
+
+    assert TripAgent().name == "Agent"
+    assert Noted[int](note="3").note == 3  # type: ignore[arg-type]
+    with pytest.raises(ValidationError):
+        Noted[int](note="three")  # type: ignore[arg-type]

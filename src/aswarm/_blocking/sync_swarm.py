@@ -25,6 +25,7 @@ from aswarm._values.budget import Budget
 from aswarm._values.options import ApiName
 from aswarm._values.output import T
 from aswarm._values.run_keywords import (
+    AnyOutputRun,
     AnyRun,
     Context,
     Messages,
@@ -154,7 +155,12 @@ class Swarm:
         return _wait_for(self._caller(), run)
 
     def run_and_stream(
-        self, agent: Agent, messages: Messages, context_variables: Context = None, *args: Any, **keywords: Any
+        self,
+        agent: Agent,
+        messages: Messages,
+        context_variables: Context = None,
+        *args: Any,
+        **keywords: Unpack[AnyOutputRun],
     ) -> SyncClassicStream:
         """Run with Swarm's events, like `run(..., stream=True)`."""
         stream = self._engine.run_and_stream(agent, messages, context_variables, *args, **keywords)

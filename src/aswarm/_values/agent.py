@@ -62,11 +62,11 @@ if TYPE_CHECKING:
         model_settings: dict[str, Any]
         history: "Callable[[list[MessageBlock], Agent], Sequence[MessageBlock]] | None"
 
-    class _Model(BaseModel, Generic[T_co]): ...
+    class _TypedModel(BaseModel, Generic[T_co]): ...
 
 else:
 
-    class _Model(BaseModel):
+    class _UntypedModel(BaseModel):
         """Base class of `Agent`. `Agent[Trip]` is only a hint for type checkers: at run time it is `Agent` itself."""
 
         __slots__ = ()
@@ -75,8 +75,10 @@ else:
             has_own = cls.__pydantic_generic_metadata__["parameters"]  # a subclass of the user is generic
             return super().__class_getitem__(parameters) if has_own else cls
 
+    _TypedModel = _UntypedModel
 
-class Agent(_Model[T_co]):
+
+class Agent(_TypedModel[T_co]):
     """Instructions and functions, with a name. Any number of concurrent runs may use one agent.
 
         orders = Agent(name="Orders", instructions="Help with orders.", functions=[look_up_order])

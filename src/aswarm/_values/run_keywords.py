@@ -84,18 +84,22 @@ class PlainRun(RunKeywords, total=False):
     output: None
 
 
-class StreamedRun(RunKeywords, total=False):
+class AnyOutputRun(RunKeywords, total=False):
+    """All keywords of `run_and_stream`."""
+
+    output: Any
+
+
+class StreamedRun(AnyOutputRun, total=False):
     """Keywords of `run` with `stream=True`."""
 
     stream: Required[Literal[True]]
-    output: Any
 
 
-class AnyRun(RunKeywords, total=False):
+class AnyRun(AnyOutputRun, total=False):
     """All keywords of `run`."""
 
     stream: bool
-    output: Any
 
 
 class TypedStream(RunKeywords, Generic[T], total=False):
@@ -177,7 +181,7 @@ def swarm_keywords(method: str, positional: tuple[Any, ...], keywords: Mapping[s
     for name in in_order:
         if name in keywords:
             raise TypeError(f"{method}() got multiple values for argument {name!r}")
-    arguments = checked_keywords(method, {**in_order, **keywords}, AnyRun if method == "run" else PlainRun)
+    arguments = checked_keywords(method, {**in_order, **keywords}, AnyRun if method == "run" else AnyOutputRun)
     if arguments.get("max_turns") == math.inf:  # Swarm's default, which its programs pass on
         arguments["max_turns"] = None
     return arguments
