@@ -105,7 +105,7 @@ def _parameters(node: Function) -> Iterator[str]:
             yield _parameter(argument, default)
         if place + 1 == len(arguments.posonlyargs):
             yield "/"
-    options = _options(arguments.kwarg) if arguments.kwarg else []
+    options = list(_options(arguments.kwarg)) if arguments.kwarg else []
     if arguments.vararg:
         yield f"*{_parameter(arguments.vararg, None)}"
     elif arguments.kwonlyargs or options:
@@ -117,12 +117,28 @@ def _parameters(node: Function) -> Iterator[str]:
         yield f"**{_parameter(arguments.kwarg, None)}"
 
 
-def _options(keywords: ast.arg) -> list[str]:
-    """Return the keys of a private TypedDict in `**keywords: Unpack[...]`. A public one has its own entry."""
+def _options(keywords: ast.arg) -> Iterator[str]:
+    """Yield the keys of a private TypedDict in `**keywords: Unpack[...]`. A public one has its own entry."""
     hint = keywords.annotation
-    name = ast.unparse(hint.slice) if isinstance(hint, ast.Subscript) and ast.unparse(hint.value) == "Unpack" else ""
-    fields = [each for node in _classes(name) for each in _with_bases(node) if isinstance(each, ast.AnnAssign)]
-    return [f"{ast.unparse(each.target)}: {_hint(each.annotation)} = ..." for each in fields if name not in _public()]
+    if isinstance(hint, ast.Subscript) and ast.unparse(hint.value) == "Unpack":
+        public: list[str] = []
+        for field in _keys(ast.unparse(hint.slice), public):
+            kind, default = field.annotation, " = ..."
+            if isinstance(kind, ast.Subscript) and ast.unparse(kind.value) == "Required":
+                kind, default = kind.slice, ""
+            yield f"{ast.unparse(field.target)}: {_hint(kind)}{default}"
+        yield from (f"**{keywords.arg}: Unpack[{name}]" for name in public)
+
+
+def _keys(name: str, public: list[str]) -> Iterator[ast.AnnAssign]:
+    """Yield the keys of a private TypedDict. Add the names of its public bases to `public`."""
+    if name in _public():
+        public.append(name)
+        return
+    for node in _classes(name):
+        for base in node.bases:
+            yield from _keys(ast.unparse(base), public)
+        yield from (each for each in node.body if isinstance(each, ast.AnnAssign))
 
 
 def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
@@ -291,14 +307,14 @@ def _with_bases(node: ast.ClassDef) -> list[ast.stmt]:
 
 def _classes(name: str) -> list[ast.ClassDef]:
     """Return the class with this name: no two classes of aswarm have the same name."""
-    return [each for each in _defined().get(name, []) if isinstance(each, ast.ClassDef)]
+    return [each for each in _defined().get(name.partition("[")[0], []) if isinstance(each, ast.ClassDef)]
 
 
 @cache
 def _defined() -> dict[str, list[ast.ClassDef | ast.expr]]:
     """Return the classes, and the values of aliases and constants, that the source defines for a name."""
     found: dict[str, list[ast.ClassDef | ast.expr]] = {}
-    for node in (node for path in sorted((reference.SOURCE / "aswarm").rglob("*.py")) for node in _tree(path).body):
+    for node in (node for path in sorted((reference.SOURCE / "aswarm").rglob("*.py")) for node in _top(_tree(path))):
         if isinstance(node, ast.ClassDef):
             found.setdefault(node.name, []).append(node)
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
@@ -310,6 +326,13 @@ def _defined() -> dict[str, list[ast.ClassDef | ast.expr]]:
 @cache
 def _public() -> frozenset[str]:
     return frozenset(name for names in reference.modules().values() for name in names)
+
+
+def _top(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield the statements of a module, and those for type checkers."""
+    for node in tree.body:
+        is_for_checkers = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        yield from node.body if is_for_checkers else [node]
 
 
 @cache

@@ -39,7 +39,7 @@ from ._values.agent import Agent, Response, default_model
 from ._values.budget import Budget, checked_budget
 from ._values.errors import ConfigurationError
 from ._values.events import LoopEvent
-from ._values.max_turns import WITHOUT_READER
+from ._values.max_turns import UNWATCHED
 from ._values.options import ApiName, Transport
 from ._values.output import T, as_output
 from ._values.run_keywords import (
@@ -312,7 +312,7 @@ class AsyncSwarm:
         """
         from ._tools.directory import listed_by_name  # noqa: PLC0415 - only for batches
 
-        item_keywords: Any = {"max_turns": WITHOUT_READER, **checked_keywords("batch", keywords, ItemKeywords)}
+        item_keywords: Any = {"max_turns": UNWATCHED, **checked_keywords("batch", keywords, ItemKeywords)}
         settings = BatchSettings(
             agent,
             concurrency,

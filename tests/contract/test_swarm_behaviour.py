@@ -159,7 +159,7 @@ async def test_run_takes_swarms_arguments_in_swarms_order(keywords: int) -> None
     positional = [value for name, value in arguments.items() if name not in names]
     swarm, model = swarm_of([call("inspect_order")])
     response = await swarm.run(*positional, **{name: arguments[name] for name in names})
-    assert (response.stop, response.context_variables, model.requests[0].model) == ("tool_calls", {"a": 1}, "m")
+    assert (response.stop, response.context_variables, model.requests[0].body["model"]) == ("tool_calls", {"a": 1}, "m")
 
 
 @pytest.mark.parametrize("swarm", [Swarm(ScriptedModel([])), AsyncSwarm(ScriptedModel([]))])

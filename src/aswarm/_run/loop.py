@@ -23,7 +23,7 @@ from aswarm._values.events import (
     RunFinished,
     TurnStarted,
 )
-from aswarm._values.max_turns import WITHOUT_READER
+from aswarm._values.max_turns import UNWATCHED
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.failures import hide_header_values
 from aswarm._wire.request import RequestSettings
@@ -90,10 +90,10 @@ class Loop:
 
     async def _complete(self, handlers: Handlers) -> AsyncGenerator[LoopEvent, None]:
         state, agent = self.state, self.state.agent
-        if state.turns == WITHOUT_READER and self.options.max_turns is None:
+        if state.turns == UNWATCHED and self.options.max_turns is None:
             logger.warning(
                 "the run has made %d completions and has no max_turns; pass max_turns=... to end a run that finds no answer",
-                WITHOUT_READER,
+                UNWATCHED,
                 extra=state.log_fields,
             )
         instructions: Any = agent.instructions

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_jsonable_python
 
-from aswarm._values.agent import Result, is_agent
+from aswarm._values.agent import Agent, Result
 from aswarm._values.content import File, Image, Part, text_part
 from aswarm._values.errors import ToolArgumentsError
 from aswarm._values.json import finite, is_object, jsonable, shown, whole_characters
@@ -80,8 +80,8 @@ def as_result(value: object) -> Result:
             return Result(value=to_text(value))
         case Result():
             return value.model_copy(update={"value": _content(value.value)})
-        case _ if is_agent(value):
-            return Result(value=json.dumps({"assistant": value.name}, ensure_ascii=False), agent=value)
+        case Agent():
+            return Result(value=json.dumps({"assistant": value.name}, ensure_ascii=False), agent=value)  # pyright: ignore[reportUnknownArgumentType]
         case _:
             return Result(value=_content(value))
 

@@ -84,7 +84,7 @@ def toolbox(agent: Agent) -> Toolbox:
 
 
 def _handoff_names(functions: Iterable[Any]) -> list[str]:
-    return [function.name for function in functions if is_agent(function)]
+    return [function.name for function in functions if isinstance(function, Agent)]
 
 
 def tools_of(agent: Agent) -> dict[str, Tool[..., Any]]:
@@ -119,7 +119,7 @@ def _clash(agent: Agent, name: str, *tools: Tool[..., Any]) -> ConfigurationErro
 
 def _distinct_tools(functions: Iterable[Any]) -> Iterator[Tool[..., Any]]:
     offered = list(distinct(functions))
-    slugs = {slug(function.name) for function in offered if is_agent(function)}
+    slugs = {slug(function.name) for function in offered if isinstance(function, Agent)}
     free = (number for number in itertools.count(1) if str(number) not in slugs)
     for function in offered:
         if is_agent(function):

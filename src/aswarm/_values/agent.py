@@ -110,10 +110,10 @@ class Agent(_TypedModel[T_co]):
     name: str = "Agent"
     model: str = Field(default_factory=default_model)
     instructions: Instructions = "You are a helpful agent."
-    functions: list[Any] = []
+    functions: list[Any] = []  # noqa: RUF012 - pydantic copies it
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool = True
-    model_settings: dict[str, Any] = {}
+    model_settings: dict[str, Any] = {}  # noqa: RUF012 - as above
     output: Any = None
     history: Callable[[list[MessageBlock], "Agent"], Sequence[MessageBlock]] | None = None
 

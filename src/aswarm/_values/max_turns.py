@@ -6,10 +6,10 @@ from .errors import ConfigurationError
 from .json import is_count_from_0
 
 # A single run, and each message of a conversation or a chat: the caller reads the answers. The run logs a warning after
-# WITHOUT_READER completions.
+# UNWATCHED completions.
 OF_A_RUN: int | None = None
-# Runs whose answers nobody reads at once: items of a batch, cases of an evaluation, calls of a served agent, the command line.
-WITHOUT_READER = 100
+# Items of a batch, cases of an evaluation, calls of a served agent, and runs of the command line: their caller does not watch them.
+UNWATCHED = 100
 # A run of a web service, whose users pay nothing for it: `Limits.web()`.
 OF_A_WEB_SERVICE = 50
 

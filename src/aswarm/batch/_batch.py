@@ -21,7 +21,7 @@ from aswarm._values.log_fields import NO_RUN
 from aswarm._values.output import T_co
 from aswarm.extensions import BackgroundTask
 
-from ._item import AnyOutcome, Items, check_items
+from ._item import AnyOutcome, Completed, Failed, Items, check_items
 from ._runner import Runner
 from ._settings import BatchSettings
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aswarm")
 
 
-class Batch(AsyncIterator[AnyOutcome[T_co]], Generic[T_co]):
+class Batch(AsyncIterator[Completed[T_co] | Failed], Generic[T_co]):
     """The async context manager that `AsyncSwarm.batch()` returns. Inside the block, iterate over it to get the outcomes.
 
     Leaving the block ends the batch, even by `break` or an exception. The batch then cancels and awaits all running items,

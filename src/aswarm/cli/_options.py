@@ -17,7 +17,7 @@ from aswarm._blocking.sync_swarm import wait_on_event_loop
 from aswarm._values.agent import Agent
 from aswarm._values.budget import Budget
 from aswarm._values.errors import ConfigurationError, MissingKeyError
-from aswarm._values.max_turns import WITHOUT_READER
+from aswarm._values.max_turns import UNWATCHED
 from aswarm._values.options import ApiName
 
 from ._exits import SetupError
@@ -98,7 +98,7 @@ max_turns_option = click.option(
     "--max-turns",
     metavar="N",
     type=click.IntRange(min=0),
-    default=WITHOUT_READER,
+    default=UNWATCHED,
     show_default=True,
     help="End a run after this many completions.",
 )

@@ -20,7 +20,7 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response, as_response, default_model, model_of
 from aswarm._values.errors import AswarmError, ConfigurationError, named, set_attribute
 from aswarm._values.json import is_count, shown
-from aswarm._values.max_turns import WITHOUT_READER
+from aswarm._values.max_turns import UNWATCHED
 from aswarm._values.output import answer_text
 from aswarm._values.run_keywords import ItemKeywords, checked_keywords
 
@@ -86,7 +86,7 @@ async def evaluate(
         swarm = await stack.enter_async_context(AsyncSwarm()) if swarm is None else swarm
         judge = Judge(judge_swarm or swarm)
         swarm.client  # noqa: B018 - raises if the key is missing; otherwise each attempt would fail
-        runner = _AttemptRunner(swarm, judge, {"max_turns": WITHOUT_READER, **keywords}, judge_model or model_override)
+        runner = _AttemptRunner(swarm, judge, {"max_turns": UNWATCHED, **keywords}, judge_model or model_override)
         return await _run_all(runner, planned, repeats, concurrency, record, progress=progress)
 
 

@@ -40,7 +40,7 @@ from aswarm._values.decisions import RUNS_ELSEWHERE, Answer, Decision, Deny, Ope
 from aswarm._values.errors import AswarmError, ConfigurationError, named
 from aswarm._values.events import Event, HandedOff, ToolCallStarted, TurnStarted
 from aswarm._values.json import is_json
-from aswarm._values.max_turns import WITHOUT_READER
+from aswarm._values.max_turns import UNWATCHED
 from aswarm._values.messages import Message
 from aswarm._values.output import answer_text
 from aswarm._values.run_keywords import ItemKeywords, checked_keywords
@@ -80,7 +80,7 @@ def serve_agents(
         ConfigurationError: If two agents have the same name, or the name of an agent cannot be the name of a tool.
     """
     checked_keywords("serve_agents", keywords, ItemKeywords)
-    stream = partial(swarm.stream, deltas=False, **{"max_turns": WITHOUT_READER, **keywords})
+    stream = partial(swarm.stream, deltas=False, **{"max_turns": UNWATCHED, **keywords})
     served = _by_name(AgentDirectory([agents]).in_functions if isinstance(agents, Agent) else agents)
     tools = [
         Tool(name=key, description=description_of(agent), input_schema=dict(PARAMETERS))
