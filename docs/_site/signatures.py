@@ -331,8 +331,10 @@ def _public() -> frozenset[str]:
 def _top(tree: ast.Module) -> Iterator[ast.stmt]:
     """Yield the statements of a module, and those for type checkers."""
     for node in tree.body:
-        is_for_checkers = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        yield from node.body if is_for_checkers else [node]
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from node.body
+        else:
+            yield node
 
 
 @cache

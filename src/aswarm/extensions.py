@@ -9,7 +9,6 @@ from ._run.current_call import CurrentCall, Progress, current_call, failing_exit
 from ._run.handlers import CompletionHandler, Handlers, Middleware, Started, ToolHandler
 from ._run.inner_calls import InnerCalls, calling_tool
 from ._run.inner_run import InnerRun
-from ._run.options import Messages
 from ._run.outcome import ToolOutcome
 from ._run.run_info import RunInfo
 from ._run.sources import source_for
@@ -22,6 +21,7 @@ from ._tools.tool import Approval, Tool, function_tool, tool
 from ._tools.toolbox import tools_of
 from ._values import public as _public
 from ._values.decisions import CallDecision
+from ._values.run_keywords import Messages
 from ._wire.accumulator import Accumulator, Completion
 from ._wire.request import CompletionRequest, CompletionSource
 

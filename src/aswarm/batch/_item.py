@@ -17,7 +17,6 @@ from aswarm._values.json import is_array, shown
 from aswarm._values.output import T_co
 from aswarm._values.run_keywords import Messages
 from aswarm._values.usage import Usage
-from aswarm.extensions import Messages
 
 Items: TypeAlias = Iterable[Any] | AsyncIterable[Any]
 _SHOWN = 80  # the length of a value in an error text
