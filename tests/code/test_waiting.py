@@ -19,7 +19,7 @@ from aswarm import (
     tool,
 )
 from aswarm.testing import check_history
-from tests.support.code.coded import USER, agent_of, result_in, resumed, run_code, waiting_inside
+from tests.support.code.coded import USER, agent_of, result_in, resumed, run_code, swarm_of, waiting_inside
 
 pytestmark = pytest.mark.anyio
 
@@ -83,6 +83,18 @@ async def test_one_decision_after_the_other(desk: Desk) -> None:
     third = await resumed(agent, second, Answer({"outer.2": True}), *first.messages)
     assert result_in(third) == '["paid 1", 20, "paid 3"]'
     assert desk.notes == ["look 2", "pay 1", "pay 3"]
+
+
+async def test_code_waits_until_its_calls_are_decided_or_all_are_approved(desk: Desk) -> None:
+    """True and an empty dict leave the code as it is; `Approve.all()` runs the calls that are still open, and only these."""
+    agent, first = desk.agent(), await desk.start(PAIR)
+    second = await resumed(agent, first, Answer({"outer.0": True}))
+    stored = json.loads(json.dumps([USER, *first.messages, *second.messages]))
+    for resume in (True, {}, {"outer": Answer({})}):
+        response = await swarm_of("").run(agent, stored, resume=resume)
+        assert (response.stop, response.waiting, desk.notes) == ("waiting", second.waiting, ["look 2", "pay 1"])
+    response = await swarm_of("").run(agent, stored, resume=Approve.all())
+    assert (result_in(response), desk.notes) == ('["paid 1", 20, "paid 3"]', ["look 2", "pay 1", "pay 3"])
 
 
 async def test_a_denial_resumes_the_gather_at_once(desk: Desk) -> None:

@@ -134,6 +134,13 @@ FAULTS = (
         tests=("tests/run/test_decisions.py::test_changed_arguments_that_no_run_has_recorded",),
     ),
     fault(
+        "resume=True approves all calls",
+        "_run/resuming.py",
+        "if isinstance(resume, AllApproved):",
+        "if isinstance(resume, AllApproved | bool):",
+        tests=("tests/run/test_resume_values.py::test_a_value_has_one_meaning",),
+    ),
+    fault(
         "a denied call runs",
         "_run/resuming.py",
         'call.finish(ToolOutcome(f"{text}: {reason}" if reason else text, unknown=has_started))',
