@@ -40,7 +40,6 @@ from ._values.budget import Budget, checked_budget
 from ._values.errors import ConfigurationError
 from ._values.events import LoopEvent
 from ._values.max_turns import UNWATCHED
-from ._values.options import ApiName, Transport
 from ._values.output import T, as_output
 from ._values.run_keywords import (
     AnyOutputRun,
@@ -58,6 +57,7 @@ from ._values.run_keywords import (
     checked_keywords,
     swarm_keywords,
 )
+from ._values.settings import ApiName, Transport
 from ._wire.request import CompletionSource, RequestSettings
 from .batch._batch import Batch
 from .batch._item import Items

@@ -73,7 +73,7 @@ async def main():
 asyncio.run(main())
 """,
     "signals of a worker": """
-from aswarm.cli._signals import received
+from aswarm.cli._server import received
 
 async def main():
     with received(signal.SIGTERM, signal.SIGINT) as signals:

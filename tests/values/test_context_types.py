@@ -17,8 +17,7 @@ from pydantic import BaseModel, Field, SecretStr, computed_field, model_validato
 from typing_extensions import ReadOnly, TypedDict
 
 from aswarm import ConfigurationError, Response
-from aswarm._values.context_types import ContextType, context_type
-from aswarm._values.read_only_types import is_read_only
+from aswarm._values.context_types import ContextType, context_type, is_read_only
 
 
 @dataclass

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError
 from aswarm._values.output_items import OUTPUT_ITEMS
-from aswarm._wire.body_json import body_json
+from aswarm._wire.request import body_json
 from aswarm._wire.responses_request import KnownHistory, responses_body
 from aswarm.testing import ScriptedModel, call
 from tests.support.values.histories import USER, Message, answer, asking, made_call

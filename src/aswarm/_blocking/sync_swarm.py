@@ -22,7 +22,6 @@ from aswarm._run.streams import EventStream
 from aswarm._tools.conversion import as_result
 from aswarm._values.agent import Agent, Response, Result
 from aswarm._values.budget import Budget
-from aswarm._values.options import ApiName
 from aswarm._values.output import T
 from aswarm._values.run_keywords import (
     AnyOutputRun,
@@ -38,6 +37,7 @@ from aswarm._values.run_keywords import (
     TypedStream,
     swarm_keywords,
 )
+from aswarm._values.settings import ApiName
 
 from .caller import Caller
 from .engine import BlockingEngine

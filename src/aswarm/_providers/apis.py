@@ -16,7 +16,7 @@ from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.options import ApiName
+from aswarm._values.settings import ApiName
 from aswarm._wire.request import CompletionRequest, openai_body
 from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder, whole_response
 from aswarm._wire.sse import AnswerDecoder, whole_answer

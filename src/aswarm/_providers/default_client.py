@@ -15,12 +15,19 @@ import sniffio
 
 from aswarm._runtime.backend import task_spawner
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.options import ApiName, Transport
+from aswarm._values.settings import ApiName, Transport
 from aswarm._values.text import how_to_install
 
-from .environment import CONNECT_SECONDS, REQUEST_SECONDS, check_proxies, close_forgotten, used_proxies
+from .environment import (
+    CONNECT_SECONDS,
+    REQUEST_SECONDS,
+    check_proxies,
+    clean_key,
+    close_forgotten,
+    missing_key,
+    used_proxies,
+)
 from .http import HTTPSource
-from .keys import clean_key, missing_key
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI

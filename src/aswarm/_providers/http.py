@@ -25,7 +25,7 @@ from aswarm._runtime.backend import PerLoop
 from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError
 from aswarm._values.failures import SDK_BACKOFF
 from aswarm._values.json import is_json, is_object
-from aswarm._values.options import ApiName
+from aswarm._values.settings import ApiName
 from aswarm._wire.failures import provider_text
 from aswarm._wire.request import CompletionRequest
 
@@ -37,11 +37,12 @@ from .environment import (
     REQUEST_SECONDS,
     Timeout,
     as_timeout,
+    clean_key,
     custom_headers,
     merged_headers,
+    missing_key,
     proxy_for,
 )
-from .keys import clean_key, missing_key
 from .redirects import MOST_REDIRECTS, Outgoing, redirected
 
 logger = logging.getLogger("aswarm")

@@ -29,7 +29,7 @@ import anyio
 from aswarm._runtime import seams
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_json
-from aswarm._values.options import ApiName
+from aswarm._values.settings import ApiName
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from .answers import HttpxResponse, streamed

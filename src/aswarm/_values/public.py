@@ -1,12 +1,14 @@
 """Sets `__module__` of public names to the package that exports them, instead of the module that defines them.
 
-So a definition can move to another module without a change in reprs, pickles and documentation.
+So a definition can move to another module without a change in reprs, pickles and documentation. Also warns about names that a
+later version removes.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
+import warnings
 from types import FunctionType
 from typing import Any
 
@@ -29,3 +31,17 @@ def publish(namespace: dict[str, Any]) -> None:
             value.__annotations__ = inspect.get_annotations(value, globals=names, eval_str=True)
         if isinstance(value, type | FunctionType):
             value.__module__ = package
+
+
+def warn_deprecated(name: str, *, since: str, removed: str, instead: str, stacklevel: int = 3) -> None:
+    """Warn the caller of the deprecated name, once for each line.
+
+    Args:
+        name: The full name, such as "aswarm.old" or "aswarm.run(old=)".
+        since: The version that deprecates the name.
+        removed: The version that removes the name. The tests fail if the name still exists in that version.
+        instead: The name to use.
+        stacklevel: The line to show: 3 for the caller of the function that calls `warn_deprecated`.
+    """
+    text = f"{name} is deprecated since aswarm {since}, and aswarm {removed} removes it; use {instead}"
+    warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)

@@ -1,10 +1,10 @@
-"""Checks the settings of an agent when it is made: the request must be able to contain them."""
+"""Settings of an agent, which the request must be able to contain, and the values of options of a swarm and of its runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 
@@ -50,3 +50,9 @@ def _fault_of_header(key: Any, value: Any) -> str | None:
     if any(sign in text for sign in "\r\n\0"):
         return f"{place} has a line break or a NUL character"
     return fault_of_json(value, place) if isinstance(value, str) else None
+
+
+ApiName: TypeAlias = Literal["auto", "chat", "responses"]
+"""The API of a provider. "auto": the Responses API for OpenAI's own hosts, otherwise Chat Completions."""
+Transport: TypeAlias = Literal["auto", "httpx", "aiohttp", "direct"]
+"""The HTTP library of the default client."""

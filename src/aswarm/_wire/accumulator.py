@@ -2,6 +2,9 @@
 
 Sans-IO. `feed` reads a chunk, and accepts the deviations of real servers. `finish` checks that the completion is whole. A
 completion that was not streamed is one chunk, with `message` instead of `delta`.
+
+Servers in JavaScript may split an emoji into two pieces, each with half a surrogate pair. JSON allows an escaped half (RFC 8259,
+section 8.2), but UTF-8 cannot encode it. So a half waits for the next piece.
 """
 
 from __future__ import annotations
@@ -9,22 +12,58 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from pydantic_core import to_json
 
 from aswarm._values.errors import CompletionError, StreamInterrupted
-from aswarm._values.json import is_object, is_zero, sendable_data, shown
+from aswarm._values.json import is_array, is_object, is_zero, sendable_data, shown, whole_characters
 from aswarm._values.messages import SENT_INPUT, Message, as_plain, text_of
 from aswarm._values.output_items import OUTPUT_ITEMS
 from aswarm._values.usage import Usage, latest_usage
 
 from .calls import CallAccumulator
-from .characters import CutCharacters
 from .failures import failure_in
 from .merge import Pieces, check_parts, is_text, join_pieces, merge_own_key, merge_parts
 from .responses_items import DONE_CALL
 from .sse import DONE
+
+_Place: TypeAlias = tuple[object, ...]
+_FIRST_HALVES = ("\ud800", "\udbff")
+
+
+class CutCharacters:
+    """Joins the halves of characters in consecutive deltas.
+
+    A half without its other half becomes U+FFFD. At the end of a text it is left out.
+    """
+
+    __slots__ = ("halves",)
+
+    def __init__(self) -> None:
+        self.halves: dict[_Place, str] = {}  # the first half at the end of the last piece, by the place in the delta
+
+    def joined(self, delta: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the next delta with whole characters."""
+        return cast("Mapping[str, Any]", self._joined(delta, ()))
+
+    def _joined(self, value: Any, place: _Place) -> Any:
+        if isinstance(value, str):
+            text = self.halves.pop(place, "") + value
+            if text and _FIRST_HALVES[0] <= text[-1] <= _FIRST_HALVES[1]:
+                self.halves[place] = text[-1]
+                text = text[:-1]
+            return whole_characters(text)
+        if is_object(value):
+            return {key: self._joined(item, (*place, key)) for key, item in value.items()}
+        if is_array(value):
+            return [self._joined(item, (*place, _number(item, at))) for at, item in enumerate(value)]
+        return value
+
+
+def _number(item: Any, position: int) -> object:
+    return item.get("index", position) if is_object(item) else position
+
 
 Delta = dict[str, Any]
 _SHOWN = 200  # characters of a wrong chunk that an error text quotes

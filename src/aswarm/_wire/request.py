@@ -1,13 +1,18 @@
 """One request for a completion, built from an agent, the history in wire form and the settings of the run.
 
-The module builds the body of the request, and never sends it. Only the completion source reads `stream`.
+The module builds the body of the request, and never sends it. Only the completion source reads `stream`. The JSON of the
+messages in the previous request of the run is copied, not encoded again: the run stores only its last body, which the client
+holds in memory anyway.
 """
 
 import operator
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
+from operator import is_
 from typing import Any, Protocol, runtime_checkable
+
+from pydantic_core import to_json
 
 from aswarm._values.agent import Agent, model_of
 from aswarm._values.content import Part, described, text_part
@@ -16,8 +21,7 @@ from aswarm._values.json import is_array, is_object, sendable_data
 from aswarm._values.messages import Message, text_of
 from aswarm._values.output_items import OUTPUT_ITEMS, without_items
 
-from .body_json import body_json
-from .responses_request import KnownHistory, responses_body
+from .responses_request import KnownHistory, SentItems, responses_body
 
 # Keys that only the run sets; `model_settings` does not override them.
 _DECIDED = frozenset({"messages", "stream", "tools"})
@@ -270,3 +274,37 @@ def _media_after_results(messages: Sequence[Message]) -> Iterator[Message]:
         yield {**message, "content": described(parts) if media_parts else text_of(parts)}
     if media:
         yield {"role": "user", "content": media}
+
+
+def body_json(body: Mapping[str, Any], known: KnownHistory | None) -> bytes:
+    """Return the body for one of the two APIs as JSON. `known`: the known history of the run, which stores the result.
+
+    Raises ValueError for a value without a JSON form, such as NaN, but also for a text that contains "NaN" or "Infinity".
+    """
+    if known is None:
+        return _encoded(body)
+    key = "messages" if "messages" in body else "input"
+    items: Sequence[Any] = body[key]
+    # The instructions, a system message, are a new object in each request, so their JSON is never reused.
+    count = int(bool(items) and items[0].get("role") == "system")
+    instructions, items = items[:count], items[count:]
+    start = _encoded({name: value for name, value in body.items() if name != key} | {key: instructions})[:-2]
+    earlier = known.sent
+    if earlier is None or len(earlier.items) > len(items) or not all(map(is_, earlier.items, items)):
+        history: tuple[bytes | memoryview, ...] = (_encoded(items)[1:-1],)
+    else:
+        sent = memoryview(earlier.content)[earlier.start : earlier.end]  # copied only once, by the join
+        new = _encoded(items[len(earlier.items) :])[1:-1]
+        history = (sent, b",", new) if sent and new else (sent, new)
+    size = sum(map(len, history))
+    content = b"".join((start, b"," if instructions and size else b"", *history, b"]}"))
+    end = len(content) - 2
+    known.sent = SentItems(items, content, end - size, end)
+    return content
+
+
+def _encoded(value: Any) -> bytes:
+    encoded = to_json(value)
+    if b"NaN" in encoded or b"Infinity" in encoded:  # pydantic-core writes these numbers, which are not JSON
+        raise ValueError("not a JSON number")
+    return encoded

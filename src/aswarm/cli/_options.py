@@ -18,7 +18,7 @@ from aswarm._values.agent import Agent
 from aswarm._values.budget import Budget
 from aswarm._values.errors import ConfigurationError, MissingKeyError
 from aswarm._values.max_turns import UNWATCHED
-from aswarm._values.options import ApiName
+from aswarm._values.settings import ApiName
 
 from ._exits import SetupError
 

@@ -1,15 +1,21 @@
-"""The server of `aswarm serve` and `aswarm demo`: its options, its address, and its start."""
+"""The server of `aswarm serve` and `aswarm demo`: its options, its address, its start, and the signals that stop it."""
 
 from __future__ import annotations
 
+import math
 import os
+import signal
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import click
+
+from aswarm._runtime.backend import scheduler
 
 from ._exits import SetupError
 from ._load import extra
@@ -20,6 +26,25 @@ if TYPE_CHECKING:
     from aswarm._values.agent import Agent
     from aswarm.runs import Runs
     from aswarm.runs._shown_logs import Logs
+
+
+@contextmanager
+def received(*numbers: signal.Signals) -> Generator[AsyncIterator[int]]:
+    """Yield an iterator over the signals that arrive in the block, in place of their handlers. Call this in the main thread."""
+    sender, receiver = anyio.create_memory_object_stream[int](math.inf)
+    schedule = scheduler()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        schedule(partial(sender.send_nowait, number))
+
+    with sender, receiver:
+        before = {number: signal.signal(number, handle) for number in numbers}
+        try:
+            yield receiver
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,19 +1,22 @@
 """The result of an evaluation: the attempts, their counts for each case and for all cases, as a table and as plain data.
 
 The accuracy is passed attempts / all attempts, 0.0 to 1.0. An attempt with an error (the provider failed, or the judge gave no
-verdict) has not passed.
+verdict) has not passed. A terminal shows the progress as a bar of rich, or as a line that is overwritten.
 """
 
 from __future__ import annotations
 
 import bisect
+import sys
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias
 
 from aswarm._values.agent import StopReason
 from aswarm._values.json import shown
@@ -23,6 +26,10 @@ from aswarm._values.usage import Usage
 
 from ._calls import CaseCall
 from ._case import Case
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
 
 Outcome: TypeAlias = Literal["passed", "failed", "error"]
 """The end of an attempt. "passed": all expectations were met. "failed": not all were met. "error": an exception was raised."""
@@ -193,3 +200,57 @@ def _case_record(report: CaseReport) -> dict[str, Any]:
         "case_accuracy": f"{report.accuracy:.2%}",
         "attempts": [asdict(attempt) for attempt in report.attempts],
     }
+
+
+class ProgressBar:
+    """A bar with a text beside it."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress = progress
+        self._task = task
+
+    def update(self, done: int, text: str) -> None:
+        """Move the bar to `done` of its total, and change the text."""
+        self._progress.update(self._task, completed=done, description=text)
+
+    def print(self, line: str) -> None:
+        """Print a line above the bar."""
+        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(stream: TextIO, total: int | None) -> Generator[ProgressBar]:
+    """Show a bar of rich on this stream until the block ends. `total`: the value of a full bar, or None if it is not known."""
+    from rich.console import Console  # noqa: PLC0415 - an extra
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
+
+    columns = (BarColumn(20), TextColumn("{task.description}", markup=False))
+    # If stdout is the terminal, output of tools would damage the bar, so rich prints it above the bar. If stdout is a file, the
+    # file must get this output.
+    redirect = sys.stdout.isatty()
+    with Progress(*columns, console=Console(file=stream), refresh_per_second=4, redirect_stdout=redirect) as progress:
+        yield ProgressBar(progress, progress.add_task("", total=total))
+
+
+@contextmanager
+def progress_on(stream: TextIO | None, total: int) -> Generator[Callable[[Attempt], None]]:
+    """Yield a function that counts an attempt, and shows the counts if the stream is a terminal."""
+    if stream is None or not stream.isatty():
+        yield lambda _: None
+        return
+    outcomes: Counter[str] = Counter()
+    with progress_bar(stream, total) if find_spec("rich") else nullcontext() as bar:
+
+        def show(attempt: Attempt) -> None:
+            outcomes[attempt.outcome] += 1
+            text = f"{outcomes.total()}/{total}, {outcomes['passed']} passed"
+            if bar is None:
+                print(end=f"\r{text}", file=stream, flush=True)
+            else:
+                bar.update(outcomes.total(), text)
+
+        try:
+            yield show
+        finally:
+            if bar is None:
+                print(file=stream)

@@ -1,7 +1,8 @@
 """Connections to a server at a URL.
 
 The module sets the timeouts and the headers. Some HTTP responses prove that a call has not run: the module recognises them. It
-also keeps the HTTP status of a refused message, because the errors of the SDK do not have it.
+also keeps the HTTP status of a refused message, because the errors of the SDK do not have it. The errors have only codes and
+texts, and a server can send each of these. So without such a response, `outcome_of` an error is that the call may have run.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import json
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any
 
 import httpx2
+from mcp import MCPError
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import HEADER_MISMATCH, INVALID_REQUEST
+from mcp.types import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_REQUEST, REQUEST_TIMEOUT
 
 _CONNECT_SECONDS = 30.0  # this timeout and the next timeout are the defaults of the SDK
 _READ_SECONDS = 300.0
@@ -98,3 +101,30 @@ class HttpTransport:
         if self.status in _WANT_HEADERS:
             reason += '; MCPServer(url, headers={"Authorization": ...}) sends headers'
         return reason
+
+
+class CallOutcome(Enum):
+    """The outcome of a call."""
+
+    ANSWERED = auto()  # the server refused the call, or the call failed; the session works
+    UNREADABLE = auto()  # the server answered with an invalid result; the session works
+    NOT_RUN = auto()  # the server no longer knows the session, or the tool has changed since the server listed it
+    TIMED_OUT = auto()  # no answer in time; the session may work
+    LOST = auto()  # the session was lost; the call may have run
+
+
+# How the SDK's texts for an invalid result start. Other errors have the same codes.
+_UNREADABLE = ("Failed to parse", "Unexpected content type", "server answered a request with 202")
+
+
+def outcome_of(error: Exception) -> CallOutcome:
+    """Return the outcome of the call that raised this error."""
+    if not isinstance(error, MCPError):
+        return CallOutcome.UNREADABLE
+    if error.message == NOT_RUN:
+        return CallOutcome.NOT_RUN
+    if error.code == REQUEST_TIMEOUT:
+        return CallOutcome.TIMED_OUT
+    if error.code == CONNECTION_CLOSED or error.message == NO_REASON:
+        return CallOutcome.LOST
+    return CallOutcome.UNREADABLE if error.message.startswith(_UNREADABLE) else CallOutcome.ANSWERED

@@ -37,12 +37,10 @@ from aswarm._values.errors import CallerMistake, CallLost, ConfigurationError, T
 from aswarm._values.log_fields import NO_RUN
 from aswarm.extensions import Approval, CallDecision, Tool, current_call, function_tool, progress
 
-from ._functions import FunctionOptions, may_repeat, parameters_of, runs_alone
-from ._http import HttpTransport
+from ._functions import FunctionOptions, Shown, may_repeat, parameters_of, runs_alone, value_of
+from ._http import CallOutcome, HttpTransport, outcome_of
 from ._input import InputAnswer, OnInput, ask, check_decision, hold_of, question_of, questions_in, responses_of
 from ._lines import readable
-from ._outcomes import CallOutcome, outcome_of
-from ._results import Shown, value_of
 from ._server_name import name_of
 from ._session import Connection, ServerSession, SessionError, all_tools, error_text
 

@@ -25,8 +25,8 @@ from aswarm._runtime.backend import scheduler
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import AswarmError
-from aswarm._values.options import ApiName
 from aswarm._values.run_keywords import ItemKeywords, checked_keywords
+from aswarm._values.settings import ApiName
 from aswarm._values.text import how_to_install, one_line
 
 from ._chat import READ_ERRORS, Chat

@@ -27,7 +27,7 @@ from aswarm.cli._options import (
 from aswarm.cli._output import writing
 
 if TYPE_CHECKING:
-    from aswarm._values.options import ApiName
+    from aswarm._values.settings import ApiName
 
 
 @command("chat", text=f"Talk with AGENT.\n\n{AGENT_HELP}")

@@ -18,7 +18,7 @@ from aswarm.cli._output import log_as_notes, reserve_stdout, write, writing
 
 if TYPE_CHECKING:
     from aswarm._values.budget import Budget
-    from aswarm._values.options import ApiName
+    from aswarm._values.settings import ApiName
     from aswarm.evals import Report
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcp.server import Server
 
     from aswarm._values.agent import Agent
-    from aswarm._values.options import ApiName
+    from aswarm._values.settings import ApiName
 
 
 @command(

@@ -17,8 +17,8 @@ from aswarm._values.agent import Agent, Response, as_response
 from aswarm._values.budget import Budget
 from aswarm._values.decisions import Resume
 from aswarm._values.errors import AswarmError
-from aswarm._values.options import ApiName
 from aswarm._values.output import answer_text
+from aswarm._values.settings import ApiName
 from aswarm._values.text import counted, one_line
 from aswarm.cli._command import command
 from aswarm.cli._conversations import Kept, decisions_in, store_options

@@ -17,7 +17,7 @@ from aswarm._values.agent import Agent
 from aswarm.cli._command import AppCommand, command
 from aswarm.cli._exits import SetupError
 from aswarm.cli._load import extra, load_runs
-from aswarm.cli._signals import received
+from aswarm.cli._server import received
 
 if TYPE_CHECKING:
     from aswarm._values.decisions import Decision

@@ -17,7 +17,7 @@ from aswarm.cli._server import serve_until_stopped, server_options
 from aswarm.extensions import AgentDirectory
 
 if TYPE_CHECKING:
-    from aswarm._values.options import ApiName
+    from aswarm._values.settings import ApiName
 
 
 @command(

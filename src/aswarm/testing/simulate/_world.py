@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 
 from aswarm._record.entries import Entry
+from aswarm._record.entry_maker import EntryMaker
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response
 from aswarm._values.budget import Budget
@@ -24,11 +25,40 @@ from aswarm._values.events import Event
 from aswarm._values.usage import Usage
 from aswarm.extensions import Handlers, Middleware, Started, ToolCall, ToolOutcome
 
-from ._entries import RunEntries
 from ._loop import Owner, UniverseLoop
 
 if TYPE_CHECKING:
     from ._process import Process
+
+
+class RunEntries:
+    """Makes the entries of one run from its events. `name`: the id of the run, and of its conversation."""
+
+    def __init__(
+        self,
+        entries: list[Entry],
+        name: str,
+        agent: Agent,
+        messages: Sequence[Any],
+        context_variables: Mapping[str, Any] | None,
+    ) -> None:
+        self._entries = entries
+        self._maker = EntryMaker(error_text=str)
+        entries.append(self._maker.started(name, name, agent, messages, context_variables=context_variables))
+
+    def add(self, event: Event, response: Response) -> None:
+        """Add the entries of an event. `response`: the response of the run at this moment."""
+        self._entries += self._maker.event(event, lambda: response)
+
+    def end(self, response: Response, error: BaseException | None) -> None:
+        """Add the last entries, unless the run has finished."""
+        if self._entries[-1].is_last:
+            return
+        if error is not None:
+            self._entries += self._maker.failed(error, response)
+        else:
+            self._entries += self._maker.stopped("no_reader", response)
+
 
 # Seconds of a drawn delay. The short ones are often equal, so that arrivals coincide.
 DELAYS = (0.0, 0.0, 0.001, 0.001, 0.002, 0.005, 0.02, 0.1)

@@ -13,7 +13,7 @@ import click
 from aswarm import RateLimits
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
-from aswarm._values.options import Transport
+from aswarm._values.settings import Transport
 from aswarm._values.text import counted
 from aswarm.batch import Item, Outcome
 from aswarm.cli._command import command

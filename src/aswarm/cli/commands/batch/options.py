@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from aswarm._values.budget import Budget
-from aswarm._values.options import ApiName, Transport
+from aswarm._values.settings import ApiName, Transport
 from aswarm.cli._exits import SetupError
 
 from .output import rejected_path

@@ -20,7 +20,7 @@ from aswarm._values.usage import Usage
 from .output import FAILED
 
 if TYPE_CHECKING:
-    from aswarm.evals._progress import ProgressBar
+    from aswarm.evals._report import ProgressBar
 
 _SECONDS_BETWEEN = 10.0
 _WINDOW = 61.0  # seconds in which a limit of a minute applies: a request may arrive up to a second late
@@ -190,7 +190,7 @@ def reporting(counts: Counts, stream: TextIO, *, bar: bool = True) -> Generator[
     if not (bar and stream.isatty() and find_spec("rich")):
         yield Reporter(counts, stream)
         return
-    from aswarm.evals._progress import progress_bar  # noqa: PLC0415 - commands without a bar start faster
+    from aswarm.evals._report import progress_bar  # noqa: PLC0415 - commands without a bar start faster
 
     with progress_bar(stream, counts.total) as shown:
         reporter = BarReporter(counts, stream, shown)
