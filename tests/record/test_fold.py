@@ -14,7 +14,8 @@ from aswarm import Agent, AsyncSwarm, agent_tool, tool
 from aswarm._record.entries import Entry
 from aswarm._record.facts import CallKey, Facts
 from aswarm._record.fold import fold
-from aswarm._values.messages import WAITING, normalize, to_wire
+from aswarm._values.messages import WAITING, normalize
+from aswarm._values.wire_messages import to_wire
 from aswarm.conversations import MemoryStore
 from aswarm.runs import LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history

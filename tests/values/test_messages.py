@@ -11,16 +11,8 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessage
 
 from aswarm import ConfigurationError
-from aswarm._values.messages import (
-    ROLES,
-    are_plain,
-    call_name,
-    normalize,
-    open_calls,
-    text_of,
-    to_wire,
-    wire_blocks,
-)
+from aswarm._values.messages import ROLES, are_plain, call_name, normalize, open_calls, text_of
+from aswarm._values.wire_messages import to_wire, wire_blocks
 from tests.support.values.histories import USER, Message, answer, asking, made_call
 
 # --- open calls -------------------------------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ from aswarm._values.messages import (
     message_blocks,
     normalize,
     open_calls,
-    to_wire,
     tool_message,
 )
+from aswarm._values.wire_messages import to_wire
 from aswarm.testing import check_history
 from tests.support.values.histories import USER, Message, answer, asking, made_call
 

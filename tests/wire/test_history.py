@@ -11,7 +11,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
-from aswarm._values.messages import call_name, match_answers, normalize, open_calls, to_wire
+from aswarm._values.messages import call_name, match_answers, normalize, open_calls
+from aswarm._values.wire_messages import to_wire
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, check_history
 from tests.support.values.histories import USER, Message, answer, asking, made_call
 from tests.support.wire.accumulated import message_of

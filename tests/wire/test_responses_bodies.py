@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from aswarm import Agent, File, Image, function_tool
 from aswarm._tools.toolbox import toolbox
-from aswarm._values.messages import to_wire
-from aswarm._values.output_items import OUTPUT_ITEMS
+from aswarm._values.wire_messages import OUTPUT_ITEMS, to_wire
 from aswarm._wire.request import RequestSettings, build_request
 from aswarm._wire.responses_items import message_of
 from aswarm._wire.responses_request import responses_body

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError
-from aswarm._values.output_items import OUTPUT_ITEMS
+from aswarm._values.wire_messages import OUTPUT_ITEMS
 from aswarm._wire.request import body_json
 from aswarm._wire.responses_request import KnownHistory, responses_body
 from aswarm.testing import ScriptedModel, call

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import CompletionError, ConfigurationError
-from aswarm._values.output_items import OUTPUT_ITEMS
+from aswarm._values.wire_messages import OUTPUT_ITEMS
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.responses_events import ResponseReader
 from tests.support.wire.accumulated import Json

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from aswarm import ConfigurationError, File
-from aswarm._values.messages import to_wire
-from aswarm._values.output_items import OUTPUT_ITEMS
+from aswarm._values.wire_messages import OUTPUT_ITEMS, to_wire
 from aswarm._wire.responses_items import message_of
 from aswarm._wire.responses_request import responses_body
 from tests.support.values.histories import USER, Message, answer, asking, made_call

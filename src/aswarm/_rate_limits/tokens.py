@@ -13,8 +13,8 @@ from typing import Any
 
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message, as_plain
-from aswarm._values.output_items import OUTPUT_ITEMS
 from aswarm._values.usage import Usage, latest_usage
+from aswarm._values.wire_messages import OUTPUT_ITEMS
 
 _MOST = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _TOKENS_PER_BYTE = 0.25

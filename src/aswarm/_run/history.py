@@ -15,16 +15,8 @@ from typing import Any
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, shown
-from aswarm._values.messages import (
-    WAITING,
-    Message,
-    MessageBlock,
-    match_answers,
-    message_blocks,
-    normalize,
-    to_wire,
-    wire_blocks,
-)
+from aswarm._values.messages import WAITING, Message, MessageBlock, match_answers, message_blocks, normalize
+from aswarm._values.wire_messages import to_wire, wire_blocks
 from aswarm._wire.request import is_chat
 from aswarm._wire.responses_request import KnownHistory
 

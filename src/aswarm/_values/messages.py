@@ -1,4 +1,4 @@
-"""Rules for histories: valid messages, open calls, and the wire form, in which messages are sent.
+"""Rules for histories: valid messages, and the calls without an answer. `wire_messages` has the form in which they are sent.
 
 A call is identified by its message and its position in the message, because real servers (and every mock) repeat ids. No
 function here changes a message.
@@ -10,17 +10,13 @@ import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import dropwhile, groupby, islice, takewhile
+from functools import cached_property
+from itertools import dropwhile, islice, takewhile
 from operator import itemgetter
 from typing import Any, TypeAlias, TypeGuard
 
-from pydantic_core import from_json
-
 from .errors import ConfigurationError
 from .json import is_array, is_object, sendable_data, shown
-from .sent_back import ANSWER_KEYS, CALL_FIELDS, FIELDS, is_of_model
-from .text import whole_escapes
 
 Message = dict[str, Any]
 """A message, with the keys of Chat Completions."""
@@ -37,11 +33,6 @@ _LINE = 80  # the length of a value in an error text
 # `SENT_INPUT`: on an assistant message: the content that a guard sent in place of the user's messages before that message.
 WAITING = "waiting"
 SENT_INPUT = "sent_input"
-_OWN_KEYS = frozenset({"sender", "tool_name", WAITING, SENT_INPUT})
-_NEVER_SENT = _OWN_KEYS | ANSWER_KEYS
-_PLAIN_CALL, _PLAIN_FUNCTION = {"id", "type", "function"}, {"name", "arguments"}  # most calls have only these keys
-# An assistant message without calls is sent only if it has one of these keys, because Mistral rejects an empty message.
-_SUBSTANCE = ("content", "refusal", "audio", "function_call", "responses_output")
 INTERRUPTED = "not run: interrupted"
 OUTCOME_UNKNOWN = "cancelled; its outcome is unknown"
 STILL_RUNNING = "; it may still be running"
@@ -66,7 +57,7 @@ def normalize(messages: object) -> list[Message]:
     plain: list[Message] = []
     broken: list[tuple[int, Message]] = []  # messages with text that UTF-8 cannot encode, repaired
     for position, item in enumerate(messages):
-        if is_text := _is_text(item):
+        if is_text := is_text_message(item):
             plain.append(item)
         else:
             plain.append(_normalize_one(item, f"messages[{position}]"))
@@ -108,7 +99,7 @@ def are_plain(messages: object) -> TypeGuard[list[Message]]:
     return all(map(str.isascii, texts)) or sendable_data(texts) is texts
 
 
-def _is_text(item: Any) -> TypeGuard[Message]:
+def is_text_message(item: Any) -> TypeGuard[Message]:
     """Return whether this is a valid message with only a role and a text, as a plain dict or as in `Response.messages`."""
     kind: object = type(item)  # pyright: ignore[reportUnknownVariableType]
     return (
@@ -365,105 +356,3 @@ def as_sent(messages: Sequence[Message]) -> list[Message]:
                 del sent[at]
         sent.append(message)
     return sent
-
-
-def to_wire(messages: Sequence[Message], *, empty_content: str | None = None) -> list[Message]:
-    """Return the history in the wire form: without aswarm's keys and nulls, and with one answer for every call, in order.
-
-    A call without an answer gets the answer that it was interrupted. A tool message without its call is removed. An assistant
-    message with neither text nor calls is removed too. Reasoning and signatures of the provider stay, because DeepSeek and
-    Gemini reject a history without them; its other keys are removed from an answer; see `sent_back`.
-
-    `empty_content`: the content of an assistant message that has only calls: None (null, as OpenAI documents it) or "".
-    """
-    sent: list[Message] = []
-    for is_text, group in groupby(messages, _is_sent_text):
-        same_kind = list(group)
-        sent += map(_text_message, same_kind) if is_text else wire_blocks(same_kind, empty_content)
-    return sent
-
-
-def _is_sent_text(message: Message) -> bool:
-    return _is_text(message) and message["content"] != ""
-
-
-def _text_message(message: Message) -> Message:
-    return {"role": message["role"], "content": message["content"]}
-
-
-def wire_blocks(messages: Sequence[Message], empty_content: str | None) -> Iterator[Message]:
-    """Yield the messages of `to_wire`. For a few messages, this is faster than `to_wire`, which searches for plain messages."""
-    marks: dict[int, list[Message]] = {}
-    for head, answers in message_blocks(messages, marks):
-        if head.get("role") == "assistant":
-            yield from _wire_assistant(head, answers, empty_content, marks.get(id(head), ()))
-        elif head:
-            yield _clean(head)
-
-
-def _wire_assistant(
-    head: Message, answers: list[Message], empty_content: str | None, behind: Iterable[Message]
-) -> Iterator[Message]:
-    calls: list[Message] = head.get("tool_calls") or []
-    is_answer = "sender" in head
-    message = _clean_answer(head) if is_answer else _clean(head)
-    if calls:
-        message["tool_calls"] = [*map(_clean_answer_call if is_answer else _clean_own_call, calls)]
-        message["content"] = message.get("content") or empty_content
-        yield message
-    elif any(message.get(key) for key in _SUBSTANCE):
-        yield message
-    matched = match_answers(calls, answers)
-    started = started_inside(head, behind) if None in matched else ()
-    for index, (call, answer) in enumerate(zip(calls, matched, strict=True)):
-        text = OUTCOME_UNKNOWN if index in started else INTERRUPTED
-        yield {"content": "", **_clean(answer or tool_message(call, text))}
-
-
-def _clean(message: Message) -> Message:
-    return {
-        key: value
-        for key, value in message.items()
-        # OpenAI rejects an empty list of tool calls (openai-node#1341). No server needs an empty list in another key.
-        if key not in _NEVER_SENT and value is not None and (value != [] or key == "content")
-    }
-
-
-def _clean_answer(message: Message) -> Message:
-    return {
-        key: value
-        for key, value in message.items()
-        if value is not None and (key in FIELDS or is_of_model(key)) and (value != [] or key == "content")
-    }
-
-
-def _clean_call(call: Message, *, is_answer: bool) -> Message:
-    function = call.get("function")
-    is_plain = call.keys() == _PLAIN_CALL and function and function.keys() == _PLAIN_FUNCTION
-    cleaned = {**call} if is_plain else _clean_fields(call, is_answer=is_answer)
-    if function is not None and not is_json_object(text := function.get("arguments")):
-        whole = whole_escapes(text) if isinstance(text, str) else ""
-        cleaned["function"] = {**cleaned["function"], "arguments": whole if is_json_object(whole) else "{}"}
-    return cleaned
-
-
-_clean_answer_call, _clean_own_call = partial(_clean_call, is_answer=True), partial(_clean_call, is_answer=False)
-
-
-def _clean_fields(fields: Mapping[str, Any], *, is_answer: bool) -> Message:
-    """Return the fields of a call, or of its function, that are sent."""
-    return {
-        key: _clean_fields(value, is_answer=is_answer) if key in ("function", "custom") and is_object(value) else value
-        for key, value in fields.items()
-        if value is not None and (key in CALL_FIELDS or (is_of_model(key) if is_answer else key not in ANSWER_KEYS))
-    }
-
-
-def is_json_object(text: object) -> bool:
-    """Return whether this is the text of a JSON object. The arguments of a call must be such a text."""
-    # vLLM, Ollama and llama.cpp parse the arguments of every earlier call, and reject the whole history if one text is
-    # incomplete. So `_clean_call` sends "{}" instead. The model can read the incomplete text in the answer to the call.
-    try:
-        return isinstance(text, str) and isinstance(from_json(text, allow_inf_nan=False), dict)
-    except ValueError:
-        return False

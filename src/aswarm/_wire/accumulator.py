@@ -19,8 +19,8 @@ from pydantic_core import to_json
 from aswarm._values.errors import CompletionError, StreamInterrupted
 from aswarm._values.json import is_array, is_object, is_zero, sendable_data, shown, whole_characters
 from aswarm._values.messages import SENT_INPUT, Message, as_plain, text_of
-from aswarm._values.output_items import OUTPUT_ITEMS
 from aswarm._values.usage import Usage, latest_usage
+from aswarm._values.wire_messages import OUTPUT_ITEMS
 
 from .calls import CallAccumulator
 from .failures import failure_in

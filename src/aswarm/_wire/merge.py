@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aswarm._values.json import is_array, is_object
-from aswarm._values.sent_back import ANSWER_KEYS, is_of_model
+from aswarm._values.wire_messages import ANSWER_KEYS, is_of_model
 
 # The values of these keys are never sent in pieces: a second value only repeats the first value.
 _NAMES = frozenset({"id", "type", "index", "format", "name", "role"})

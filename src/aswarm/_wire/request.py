@@ -19,7 +19,7 @@ from aswarm._values.content import Part, described, text_part
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object, sendable_data
 from aswarm._values.messages import Message, text_of
-from aswarm._values.output_items import OUTPUT_ITEMS, without_items
+from aswarm._values.wire_messages import OUTPUT_ITEMS, without_items
 
 from .responses_request import KnownHistory, SentItems, responses_body
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from aswarm._values.errors import CompletionError
 from aswarm._values.json import is_array, is_object, is_zero, shown
-from aswarm._values.output_items import OUTPUT_ITEMS
+from aswarm._values.wire_messages import OUTPUT_ITEMS
 
 from .responses_items import CALL_TYPES, DONE_CALL, NEXT_PART, call_of, check_hosted_calls, message_of
 from .sse import AnswerDecoder

@@ -11,8 +11,8 @@ from typing import Any
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object
-from aswarm._values.messages import Message, is_json_object, text_of
-from aswarm._values.output_items import OUTPUT_ITEMS
+from aswarm._values.messages import Message, text_of
+from aswarm._values.wire_messages import OUTPUT_ITEMS, is_json_object
 
 # A key in a choice of a chunk: the index of a call whose arguments are complete. Only the accumulator reads it.
 DONE_CALL = "responses_done_call"

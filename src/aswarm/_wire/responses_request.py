@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object, shown
 from aswarm._values.messages import Message, text_of
-from aswarm._values.output_items import OUTPUT_ITEMS
+from aswarm._values.wire_messages import OUTPUT_ITEMS
 
 from .responses_items import Item, items_to_replay, objects_in
 

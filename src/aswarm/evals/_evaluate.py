@@ -28,9 +28,9 @@ from aswarm._values.json import is_array, is_count, shown
 from aswarm._values.max_turns import UNWATCHED
 from aswarm._values.messages import Message
 from aswarm._values.output import Output, answer_text, answer_type
-from aswarm._values.output_items import OUTPUT_ITEMS
 from aswarm._values.run_keywords import ItemKeywords, checked_keywords
 from aswarm._values.usage import Usage
+from aswarm._values.wire_messages import OUTPUT_ITEMS
 
 from ._calls import calls_of, unexpected, unexpected_output
 from ._case import Case, FunctionNames, as_case

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from aswarm._values.agent import Agent
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import SENT_INPUT, Message, last_of_user, text_of
-from aswarm._values.output_items import OUTPUT_ITEMS
+from aswarm._values.wire_messages import OUTPUT_ITEMS
 from aswarm.extensions import RunInfo
 
 _INSTRUCTIONS = ("system", "developer")

@@ -17,7 +17,7 @@ from aswarm._values.content import described
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.messages import SENT_INPUT, WAITING, Message
 from aswarm._values.output import Output, OutputMode
-from aswarm._values.output_items import OUTPUT_ITEMS
+from aswarm._values.wire_messages import OUTPUT_ITEMS
 
 from ._checked import Checked, CheckedAnswer, CheckedCall, CheckedInput
 from ._verdicts import Block

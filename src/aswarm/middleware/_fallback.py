@@ -10,7 +10,7 @@ from typing import Any
 
 from aswarm._values.errors import CompletionError, ConfigurationError
 from aswarm._values.json import shown
-from aswarm._values.output_items import chunk_without_items, without_items
+from aswarm._values.wire_messages import chunk_without_items, without_items
 from aswarm.extensions import CompletionHandler, CompletionRequest, CompletionSource, Handlers, Middleware, source_for
 
 from ._retry import checked

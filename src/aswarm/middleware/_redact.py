@@ -15,7 +15,7 @@ from typing import Any
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message
-from aswarm._values.output_items import without_items
+from aswarm._values.wire_messages import without_items
 from aswarm.extensions import CompletionRequest, Handlers, Middleware
 
 # Keys whose values are not text of the conversation. A changed id would separate a call from its answer. A server would reject
