@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from aswarm._record.entries import JOINED, Entry, now
-from aswarm._record.fold import Folded
+from aswarm._record.entries import JOINED, now
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import AswarmError
 from aswarm._values.json import is_array, is_object, shown
 from aswarm._values.messages import normalize
 from aswarm._values.text import one_line
+from aswarm.runs import Entry, Folded
 from aswarm.runs._shown_logs import Logs, ended
 from aswarm.testing import ScriptedModel
 

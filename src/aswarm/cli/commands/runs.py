@@ -87,7 +87,7 @@ def _durable(target: str) -> DurableRuns:
 def _client(target: str) -> DurableRuns:
     """Return a `DurableRuns` that executes no runs in this process."""
     if "://" not in target:
-        return _durable(target)._as_client()
+        return _durable(target)._as_client()  # noqa: SLF001 - only this command watches runs without executing them
     with extra("durable", "durable runs need"):
         from aswarm.durable import DurableRuns  # noqa: PLC0415 - as above
     return DurableRuns(AsyncSwarm(), agents=Agent(name="-"), store=target, version="-", concurrency=0)

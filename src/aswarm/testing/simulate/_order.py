@@ -44,7 +44,7 @@ class _OrderedScope(backend.CancelScope):
     __slots__ = ("_place",)
 
     def __init__(self, *, deadline: float = math.inf, shield: bool = False) -> None:
-        places: Places | None = getattr(asyncio._get_running_loop(), "places", None)  # None without a loop
+        places: Places | None = getattr(asyncio._get_running_loop(), "places", None)  # noqa: SLF001 - None without a loop
         self._place = object.__hash__(self) if places is None else places.next()
         super().__init__(deadline=deadline, shield=shield)
 

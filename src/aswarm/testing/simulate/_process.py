@@ -115,7 +115,7 @@ class Process:
         """Close the coroutines after the end of the universe. Their `finally` blocks run now, and change nothing."""
         for task in self.tasks:
             if not task.done():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # no other way
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - no other way
                 coroutine: Any = task.get_coro()
                 # anyio wraps the coroutine of a task. If the task never started, nothing refers to it but its wrapper.
                 inner = getattr(inspect.getcoroutinelocals(coroutine).get("self"), "_coro", None)

@@ -183,7 +183,7 @@ def _cause(error: BaseException) -> BaseException:
 def _run(program: Program, world: World, seconds: float, *, is_real: bool = False) -> BaseException | None:
     """Run the program on a new event loop. Returns its exception, a left task, a reported exception, or None."""
     __tracebackhide__ = True
-    if asyncio._get_running_loop() is not None:  # the public function raises an exception
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public function raises an exception
         raise RuntimeError(
             "a simulation makes its own event loops: call it from a plain function, not from a coroutine"
         )

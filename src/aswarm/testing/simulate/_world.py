@@ -181,7 +181,7 @@ class World:
         self.notes: list[tuple[float, str]] = []
         self.processes: list[Process] = []
         self.providers: list[Any] = []
-        self._counts_all = True  # whether `answers` has the answers of all completions, see `usage_adds_up`
+        self.counts_all = True  # whether `answers` has the answers of all completions, see `usage_adds_up`
         self.synced: dict[str, int] = {}  # by path, the bytes of a write-ahead log that are on disk
         self.drawn: dict[str, int] = {}
         self.seconds: float = 0.0
@@ -244,7 +244,7 @@ class World:
     def swarm(self, model: Any, *, middleware: Iterable[Middleware] = (), **options: Any) -> AsyncSwarm:
         """Return an `AsyncSwarm` whose tool calls start and finish after drawn delays. `options`: as for `AsyncSwarm`."""
         own = [*middleware]
-        self._counts_all = self._counts_all and model in self.providers and not own
+        self.counts_all = self.counts_all and model in self.providers and not own
         return AsyncSwarm(model, middleware=[*own, self._middleware], **options)
 
     def _middleware(self, handlers: Handlers) -> Handlers:
