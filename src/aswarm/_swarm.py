@@ -64,6 +64,7 @@ from .batch._item import Items
 from .batch._settings import AnyBatch, BatchSettings, TypedBatch
 
 if TYPE_CHECKING:
+    from ._record.journal import Journal
     from ._record.recorder import Recorder
 
 
@@ -315,6 +316,7 @@ class AsyncSwarm:
         item_keywords: Any = {"max_turns": UNWATCHED, **checked_keywords("batch", keywords, ItemKeywords)}
         settings = BatchSettings(
             agent,
+            RunOptions,
             concurrency,
             ordered,
             on_error,
@@ -330,7 +332,7 @@ class AsyncSwarm:
             run_to_end=self._run_to_end,
             require_client=lambda: self.client,
             rate_limiter=self._rate_limiter,
-            journal=journal,
+            open_journal=None if journal is None else partial(_open_journal, journal),
         )
 
     async def _run_to_end(
@@ -439,6 +441,12 @@ class AsyncSwarm:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _open_journal(path: str | PathLike[str], fingerprint: Mapping[str, str], agents: Iterable[Agent]) -> Journal:
+    from ._record.journal import Journal  # noqa: PLC0415 - sqlite3 is imported only for a journal
+
+    return Journal(path, fingerprint, agents)
 
 
 prepare = AsyncSwarm._prepare  # for the packages of aswarm that record runs

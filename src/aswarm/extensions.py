@@ -21,7 +21,6 @@ from ._tools.tool import Approval, Tool, function_tool, tool
 from ._tools.toolbox import tools_of
 from ._values import public as _public
 from ._values.decisions import CallDecision
-from ._values.run_keywords import Messages
 from ._wire.accumulator import Accumulator, Completion
 from ._wire.request import CompletionRequest, CompletionSource
 
@@ -42,7 +41,6 @@ __all__ = [
     "Handlers",
     "InnerCalls",
     "InnerRun",
-    "Messages",
     "Middleware",
     "Progress",
     "RunInfo",

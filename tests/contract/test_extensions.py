@@ -47,8 +47,6 @@ HELPERS = {
     "_tools.hints.resolve_hints",
     "_tools.hints.signature_of",
     "_tools.nulls.without_optional_nulls",
-    "_tools.schema.FunctionSchema",
-    "_tools.schema.schema_of",
 }
 RECORDS = {  # the simulation, batches and the page of recorded runs read records
     "_record.entries.Entry",

@@ -110,10 +110,13 @@ class WaitQueue:
 
 
 class RateLimiter:
-    """The rate limiter, shared by all runs of a swarm. `has_limits`: whether the user has set limits.
+    """The rate limiter, shared by all runs of a swarm.
 
+    `has_limits`: whether the user has set limits. `window`: the seconds in which an earlier request counts.
     `jitter`: returns a random number from 0 to 1.
     """
+
+    window: float = MINUTE
 
     def __init__(self, limits: RateLimits | None, *, jitter: Callable[[], float] = random.random) -> None:
         if limits is not None and not isinstance(limits, RateLimits):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -7,28 +7,30 @@ outcomes.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
-from os import PathLike
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self
+from typing import Generic, Self
 
-from aswarm._rate_limits.adaptive import AdaptiveLimit
-from aswarm._rate_limits.policy import MINUTE
-from aswarm._rate_limits.rate_limiter import RateLimiter
-from aswarm._values.agent import Response
 from aswarm._values.log_fields import NO_RUN
 from aswarm._values.output import T_co
 from aswarm.extensions import BackgroundTask
 
+from ._host import ConcurrencyLimit, ItemJournal, LimitsOfSwarm, OpenJournal, RunToEnd
 from ._item import AnyOutcome, Completed, Failed, Items, check_items
 from ._runner import Runner
 from ._settings import BatchSettings
 
-if TYPE_CHECKING:
-    from aswarm._record.journal import Journal
-
 logger = logging.getLogger("aswarm")
+
+
+@dataclass(frozen=True, slots=True)
+class _FixedLimit:
+    limit: int
+
+    def watch(self, running: Callable[[], int], grown: Callable[[], object], /) -> None:
+        """Do nothing, because the limit never grows."""
 
 
 class Batch(AsyncIterator[Completed[T_co] | Failed], Generic[T_co]):
@@ -44,10 +46,10 @@ class Batch(AsyncIterator[Completed[T_co] | Failed], Generic[T_co]):
         items: Items,
         settings: BatchSettings,
         *,
-        run_to_end: Callable[..., Awaitable[Response]],
+        run_to_end: RunToEnd,
         require_client: Callable[[], object],
-        rate_limiter: RateLimiter,
-        journal: str | PathLike[str] | None,
+        rate_limiter: LimitsOfSwarm,
+        open_journal: OpenJournal | None,
     ) -> None:
         """Check the items. `require_client`: creates the client of the event loop before any item is read, or raises."""
         check_items(items)
@@ -56,7 +58,7 @@ class Batch(AsyncIterator[Completed[T_co] | Failed], Generic[T_co]):
         self._run_to_end = run_to_end
         self._require_client = require_client
         self._rate_limiter = rate_limiter
-        self._journal = journal
+        self._open_journal = open_journal
         self._was_opened = self._is_open = False
         self._runner: Runner
         self._supervisor: BackgroundTask[None]
@@ -68,30 +70,31 @@ class Batch(AsyncIterator[Completed[T_co] | Failed], Generic[T_co]):
         self._require_client()
         async with AsyncExitStack() as stack:
             limit = stack.enter_context(self._limit())
-            journal = None if self._journal is None else await stack.enter_async_context(self._open(self._journal))
-            if journal is not None and self._rate_limiter.has_limits:
-                self._rate_limiter.count_earlier(await journal.recent_requests(MINUTE))
+            journal = await self._journal(stack)
             self._runner = Runner(self._run_to_end, self._items, self._settings, limit, journal)
             self._resources = stack.pop_all()
         self._supervisor = BackgroundTask(self._runner.work, on_end=self._runner.end)
         self._was_opened = self._is_open = True
         return self
 
+    async def _journal(self, stack: AsyncExitStack) -> ItemJournal | None:
+        if self._open_journal is None:
+            return None
+        journal = await stack.enter_async_context(self._open_journal(self._settings.fingerprint, self._settings.agents))
+        limiter = self._rate_limiter
+        if limiter.has_limits:
+            limiter.count_earlier(await journal.recent_requests(limiter.window))
+        return journal
+
     @contextmanager
-    def _limit(self) -> Generator[AdaptiveLimit]:
+    def _limit(self) -> Generator[ConcurrencyLimit]:
         # Use the rate limiter even with a fixed concurrency, so that a 429 pauses all runs of the swarm.
         if self._settings.concurrency == "auto":
             with self._rate_limiter.adaptive() as limit:
                 yield limit
         else:
             with self._rate_limiter.in_use():
-                # This limit never changes, because it gets no results of requests.
-                yield AdaptiveLimit(self._settings.concurrency, self._settings.concurrency)
-
-    def _open(self, path: str | PathLike[str]) -> Journal:
-        from aswarm._record.journal import Journal  # noqa: PLC0415 - sqlite3 is imported only for a journal
-
-        return Journal(path, self._settings.fingerprint, self._settings.agents)
+                yield _FixedLimit(self._settings.concurrency)
 
     def __aiter__(self) -> Self:
         return self

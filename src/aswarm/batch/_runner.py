@@ -7,33 +7,24 @@ in one supervisor task and its children, so none of their scopes is open around 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import aclosing, suppress
 from contextvars import copy_context
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from aswarm._rate_limits.adaptive import AdaptiveLimit
-from aswarm._run.options import RunOptions
 from aswarm._runtime.backend import scheduler
 from aswarm._values.agent import Response
 from aswarm._values.errors import RunError
 from aswarm._values.usage import Usage
-from aswarm.extensions import Middleware
 from aswarm.middleware._retry import Retries
 
+from ._host import ConcurrencyLimit, ItemJournal, RunToEnd
 from ._item import AnyOutcome, Completed, Failed, Item, Items, as_item, read_items, response_of
 from ._settings import BatchSettings
-
-if TYPE_CHECKING:
-    from aswarm._record.journal import Journal
-    from aswarm._record.recorder import Recorder
-
-    # Runs one conversation to its end. The batch adds the recorder and the retries.
-    RunToEnd: TypeAlias = Callable[[RunOptions, Recorder | None, Middleware | None], Awaitable[Response]]
 
 
 class Runner:
@@ -44,8 +35,8 @@ class Runner:
         run_to_end: RunToEnd,
         items: Items,
         settings: BatchSettings,
-        limit: AdaptiveLimit,
-        journal: Journal | None = None,
+        limit: ConcurrencyLimit,
+        journal: ItemJournal | None = None,
     ) -> None:
         self._run_to_end = run_to_end
         self._items = items
@@ -216,7 +207,7 @@ class Runner:
         if self._journal is None:
             return await self._run_to_end(options, None, retries.middleware)
 
-        def run(options: RunOptions, recorder: Recorder) -> Awaitable[Response]:
+        def run(options: Any, recorder: Any) -> Awaitable[Response]:
             return self._run_to_end(options, recorder, retries.middleware)
 
         return await self._journal.run(item_id, options, run, item.context_variables)

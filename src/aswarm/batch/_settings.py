@@ -9,14 +9,14 @@ from typing import Any, Generic, Literal, Required
 
 from typing_extensions import TypeForm
 
-from aswarm._run.options import RunOptions
-from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_count, is_object
 from aswarm._values.output import Output, T, answer_type, as_output
 from aswarm._values.run_keywords import Context, ItemKeywords
+from aswarm.extensions import tools_of
 
+from ._host import MakeOptions
 from ._item import Item
 
 
@@ -49,6 +49,7 @@ class BatchSettings:
     """The arguments of `AsyncSwarm.batch`, except `items` and `journal`. Raises ConfigurationError for invalid values."""
 
     agent: Agent
+    make_options: MakeOptions
     concurrency: int | Literal["auto"] = 10
     ordered: bool = False
     on_error: Literal["keep", "stop"] = "keep"
@@ -61,7 +62,7 @@ class BatchSettings:
     def __post_init__(self) -> None:
         # Check once, before the first item. Otherwise every item would fail for the same mistake, perhaps after a request.
         self.run_options(Item(""))
-        toolbox(self.agent)
+        tools_of(self.agent)
         if (output := self.output or as_output(self.agent.output)) is not None:
             answer_type(output)
         if not (self.context_variables is None or is_object(self.context_variables)):
@@ -84,15 +85,15 @@ class BatchSettings:
             "agent": self.agent.name,
             "model": self.keywords.get("model_override") or self.agent.model,
             "instructions": instructions if isinstance(instructions, str) else "",
-            "functions": ", ".join(toolbox(self.agent).tools),
+            "functions": ", ".join(tools_of(self.agent)),
         }
 
-    def run_options(self, item: Item) -> RunOptions:
+    def run_options(self, item: Item) -> Any:
         """Return the run options of one item. Raises ConfigurationError if its agent is not an Agent."""
         agent = self.agent if item.agent is None else item.agent
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
-        return RunOptions(
+        return self.make_options(
             agent,
             item.messages,
             self._context(item),

@@ -6,6 +6,7 @@ rules decide when its call starts.
 
 from __future__ import annotations
 
+import inspect
 import json
 import keyword
 import re
@@ -15,11 +16,10 @@ from typing import Any, get_args, get_origin
 
 from pydantic import TypeAdapter
 
-from aswarm._tools.hints import EMPTY
-from aswarm._tools.tool import Tool
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object
 from aswarm._values.typed_dicts import modern
+from aswarm.extensions import Tool
 
 from ._values import Reading
 
@@ -151,7 +151,7 @@ def _returned(tool: Tool[..., Any], types: _Types, name: str) -> tuple[str, Read
         hint = get_args(hint)[-1 if issubclass(origin, Coroutine) else 0]
     if hint is str:
         return "str", "text"
-    if hint is EMPTY or tool.is_external or tool.effects.may_hand_off:
+    if hint is inspect.Parameter.empty or tool.is_external or tool.effects.may_hand_off:
         return "Any", "any"
     try:
         schema = _as_returned(TypeAdapter[Any](modern(hint)).json_schema(mode="serialization"))

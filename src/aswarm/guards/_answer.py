@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from aswarm._values.messages import SENT_INPUT, Message
-from aswarm._wire.accumulator import Accumulator, Completion
-from aswarm.extensions import CompletionRequest, Handlers, Middleware
+from aswarm.extensions import Accumulator, Completion, CompletionRequest, Handlers, Middleware
 
 from ._check import Check, CheckFunction, OnError, guarding
 from ._checked import CheckedAnswer, texts_of

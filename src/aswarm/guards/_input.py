@@ -19,8 +19,7 @@ from aswarm._values.errors import AswarmError, ConfigurationError
 from aswarm._values.json import shown
 from aswarm._values.messages import SENT_INPUT, Message, last_of_user
 from aswarm._values.usage import Usage
-from aswarm._wire.accumulator import Accumulator
-from aswarm.extensions import CompletionRequest, Handlers, Middleware
+from aswarm.extensions import Accumulator, CompletionRequest, Handlers, Middleware
 
 from ._check import Check, CheckFunction, OnError, Pending, guarding
 from ._checked import CheckedInput

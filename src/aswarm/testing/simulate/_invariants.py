@@ -244,7 +244,7 @@ def usage_adds_up(world: World) -> None:
             recorded, found = fold(log[:-1]).usage, end["usage"]
             lost = [count for count in _COUNTS if found.get(count, 0) < recorded[count]]
             assert not lost, f"the end of the log of {run_id} has the usage {found}, and its completions {recorded}"
-    if world.counts_all:
+    if world._counts_all:  # noqa: SLF001 - of this package
         whole = [answer.usage for answer in world.answers if answer.left <= _BYTES_OF_AN_END]
         answered, reported = sum(filter(None, whole), Usage()), _reported(world)
         for count in _COUNTS if None not in whole else ("requests",):

@@ -181,7 +181,7 @@ class World:
         self.notes: list[tuple[float, str]] = []
         self.processes: list[Process] = []
         self.providers: list[Any] = []
-        self.counts_all = True  # whether `answers` has the answers of all completions, see `usage_adds_up`
+        self._counts_all = True  # whether `answers` has the answers of all completions, see `usage_adds_up`
         self.synced: dict[str, int] = {}  # by path, the bytes of a write-ahead log that are on disk
         self.drawn: dict[str, int] = {}
         self.seconds: float = 0.0
@@ -244,7 +244,7 @@ class World:
     def swarm(self, model: Any, *, middleware: Iterable[Middleware] = (), **options: Any) -> AsyncSwarm:
         """Return an `AsyncSwarm` whose tool calls start and finish after drawn delays. `options`: as for `AsyncSwarm`."""
         own = [*middleware]
-        self.counts_all = self.counts_all and model in self.providers and not own
+        self._counts_all = self._counts_all and model in self.providers and not own
         return AsyncSwarm(model, middleware=[*own, self._middleware], **options)
 
     def _middleware(self, handlers: Handlers) -> Handlers:
@@ -322,7 +322,7 @@ class World:
 def _simulated_call(handlers: Handlers, call: ToolCall) -> SimulatedCall:
     turn, now = handlers.run.turn, anyio.current_time()
     tool = call.tool
-    repeatable = call.is_repeatable or (tool is not None and (tool.is_handoff or tool._is_replayed))
+    repeatable = call.is_repeatable or (tool is not None and (tool.is_handoff or tool._is_replayed))  # noqa: SLF001 - its inner calls are checked one by one
     outer = None if call.parent is None else call.parent.index
     return SimulatedCall(
         now,
