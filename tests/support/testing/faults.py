@@ -56,8 +56,8 @@ FAULTS = (
     fault(
         "the written context is not replayed",
         "_record/outcomes.py",
-        'change(each, copy_containers(recorded.get("written", {})), recorded.get("removed", ()))',
-        'change(each, {}, recorded.get("removed", ()))',
+        'change(target, copy_containers(recorded.get("written", {})), recorded.get("removed", ()))',
+        'change(target, {}, recorded.get("removed", ()))',
         "crashed_contexts",
         "crashed_types",
         tests=("tests/run/test_middleware_context.py::test_a_replay_repeats_the_writes_of_a_middleware",),
@@ -211,8 +211,8 @@ FAULTS = (
     fault(
         "an eager call is kept after its arguments have changed",
         "_run/eager.py",
-        "(call.id, call.name, call.arguments) == (own.id, own.name, self._arguments)",
-        "(call.id, call.name) == (own.id, own.name)",
+        "(call.id, call.name, call.arguments) == (early.id, early.name, self._arguments)",
+        "(call.id, call.name) == (early.id, early.name)",
         "eager_tools",
         tests=("tests/run/test_eager_tools.py::test_a_call_that_changes_after_its_start_runs_again",),
     ),
@@ -273,8 +273,8 @@ FAULTS = (
     fault(
         "one call more than the budget",
         "_run/budget_control.py",
-        "is_reached(each.calls, each.budget.tool_calls)",
-        "is_reached(each.calls - 1, each.budget.tool_calls)",
+        "is_reached(spending.calls, spending.budget.tool_calls)",
+        "is_reached(spending.calls - 1, spending.budget.tool_calls)",
         "budgets",
     ),
     fault(
@@ -431,8 +431,8 @@ FAULTS = (
     fault(
         "two typed views undo the changes of each other",
         "_values/context_types.py",
-        "own = {key: context[key] for key in self._fields if key in context}\n        try:\n            if undeclared",
-        "own = dict(source)\n        try:\n            if undeclared",
+        "declared = {key: context[key] for key in self._fields if key in context}\n        try:\n            if undeclared",
+        "declared = dict(source)\n        try:\n            if undeclared",
         tests=("tests/values/test_context_merges.py::test_concurrent_writers_of_different_leaves_keep_both_changes",),
     ),
     fault(
@@ -467,8 +467,8 @@ FAULTS = (
     fault(
         "the limits of kept runs delete a run that waits",
         "runs/_deleting.py",
-        "_add_old(found.old, [run for run in runs if run.id not in waiting], limits)",
-        "_add_old(found.old, runs, limits)",
+        "_add_old(too_many.old, [run for run in runs if run.id not in waiting], limits)",
+        "_add_old(too_many.old, runs, limits)",
         tests=("tests/runs/contract/test_waiting_runs.py::test_a_run_that_waits_is_kept",),
     ),
     fault(
