@@ -7,13 +7,10 @@ in the task of the call. The run loop needs no code for inner runs.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Literal
 
-from ._tools.schema import FunctionSchema, schema_of
-from ._tools.tool import Tool, function_tool
 from ._values.agent import Agent, Response, slug
 from ._values.context import changes, copy_containers, merge_changes
 from ._values.decisions import UNDECIDED, is_run_inside, without_old_entries
@@ -22,7 +19,18 @@ from ._values.events import RunFinished
 from ._values.json import is_array, is_json, jsonable
 from ._values.messages import STARTED_INSIDE, WAITING, Message, has_started_inside
 from ._values.output import Output, answer_text, as_output
-from .extensions import CurrentCall, InnerRun, RunInfo, ToolCall, current_call, progress
+from .extensions import (
+    AgentDirectory,
+    CurrentCall,
+    InnerRun,
+    RunInfo,
+    Tool,
+    ToolCall,
+    current_call,
+    function_tool,
+    progress,
+    tool,
+)
 
 _HANDED_OFF = "the run inside the call had handed off to the agent"
 _LIMITS = {"budget": "the budget is used up", "max_turns": "its turns are used up"}
@@ -149,8 +157,6 @@ class _AgentTool:
 
     def _agent_of(self, waited: Mapping[str, Any]) -> Agent:
         """Return the active agent of the waiting inner run. Raises ConfigurationError if no agent has its name."""
-        from ._tools.directory import AgentDirectory  # noqa: PLC0415 - only for a run that has waited
-
         return AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF)
 
     def _has_answer(self, response: Response) -> bool:
@@ -165,15 +171,12 @@ class _AgentTool:
 
 def _request_of(arguments: Mapping[str, Any]) -> str:
     """Return the request. Raises ToolArgumentsError as for any function with the parameter `request: str`."""
-    request: str = _schema_of_request().validate(arguments)["request"]
+    request: str = _signature.validate(arguments)["request"]
     return request
 
 
-@functools.cache
-def _schema_of_request() -> FunctionSchema:
-    def ask(request: str) -> str: ...  # type: ignore[empty-body]  # only its signature is read
-
-    return schema_of(ask)
+@tool
+def _signature(request: str) -> str: ...  # type: ignore[empty-body]  # never called: it only checks arguments
 
 
 def _call_and_run() -> tuple[CurrentCall, RunInfo]:

@@ -90,7 +90,7 @@ class RunInfo:
 
     @property
     def turn(self) -> int:
-        """The number of completions so far."""
+        """The number of the current turn, from 1; 0 while calls run that `resume=` has decided on."""
         return self._run.state.turns
 
     @property
