@@ -8,9 +8,8 @@ from ._run.call import ToolCall
 from ._run.current_call import CurrentCall, Progress, current_call, failing_exits, progress, without_current_call
 from ._run.handlers import CompletionHandler, Handlers, Middleware, Started, ToolHandler
 from ._run.inner_calls import InnerCalls, calling_tool
-from ._run.inner_run import InnerRun
 from ._run.outcome import ToolOutcome
-from ._run.run_info import RunInfo
+from ._run.run_info import InnerRun, RunInfo
 from ._run.sources import source_for
 from ._run.state import EndCallback
 from ._run.streams import EventStream

@@ -1,6 +1,6 @@
 """Information about a run, for middleware and for the functions of its calls, and the runs that they start inside it."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -8,9 +8,10 @@ from typing import Any
 from typing_extensions import Unpack
 
 from aswarm._tools.filled import filled_parameters
-from aswarm._values.agent import Agent, C, as_type
+from aswarm._values.agent import Agent, C, Response, as_type
 from aswarm._values.budget import Budget
-from aswarm._values.events import LoopEvent
+from aswarm._values.decisions import Resume
+from aswarm._values.events import Event, LoopEvent
 from aswarm._values.messages import Message
 from aswarm._values.output import as_output
 from aswarm._values.run_keywords import Context, Messages, RunKeywords, checked_keywords
@@ -18,9 +19,9 @@ from aswarm._values.usage import Usage
 
 from .call import Call, ToolCall
 from .filling import read_arguments
-from .inner_run import InnerRun
 from .options import RunOptions
 from .state import EndCallback, RunState
+from .streams import to_end, typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,63 @@ class OuterRun:
     call_soon: Callable[[Callable[[], None]], object] | None
     thread: int
     tool_call: ToolCall | None
+
+
+class InnerRun(AsyncIterator[Event]):
+    """A run inside a run, see `RunInfo.start`: an async iterator of its events. Reading the events drives the run.
+
+        async with aclosing(current_call().run.start(agent, request)) as run:
+            async for event in run:
+                progress(event)
+
+    `aclose` ends the run. If the function of a call has started it, the calls of the run whose outcome is unknown are then in
+    `Response.unknown_calls` of the outer run.
+    """
+
+    def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None], caller: Call | None) -> None:
+        self._state = state
+        self._unread: AsyncGenerator[LoopEvent, None] | None = events
+        self._events: AsyncGenerator[Any, None] = events
+        self._caller = caller
+
+    @property
+    def response(self) -> Response:
+        """The results so far, a valid `Response` at any moment."""
+        return self._state.response
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a function has started in the run, or in a run inside it."""
+        return self._state.turn.has_started
+
+    def __anext__(self) -> Coroutine[Any, Any, Event]:
+        if self._unread is not None:
+            self._events, self._unread = typed(self._unread), None
+        return self._events.__anext__()
+
+    async def finish(self) -> Response:
+        """Read the run to its end, and return its response. Raises the errors of `AsyncSwarm.run`."""
+        try:
+            return await to_end(self._state, self._events)
+        finally:
+            self._note_unknown()
+
+    async def aclose(self) -> None:
+        """End the run: close the HTTP response, cancel the tools and await their end."""
+        try:
+            await self._events.aclose()
+        finally:
+            self._note_unknown()
+
+    def _note_unknown(self) -> None:
+        caller, self._caller = self._caller, None
+        if caller is not None:
+            caller.note_unknown_inside([*caller.unknown_inside, *self.response.unknown_calls])
+
+    @staticmethod
+    def check(agent: Agent, messages: Messages, *, resume: Resume = False, output: Any = None) -> None:
+        """Raise ConfigurationError if a run cannot start with these arguments. A tool checks with it the decisions on its call."""
+        RunState(agent, messages, None, resume=resume, output=as_output(output))
 
 
 class RunInfo:

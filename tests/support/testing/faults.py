@@ -406,7 +406,7 @@ FAULTS = (
     ),
     fault(
         "an agent as a tool loses the unknown calls of its run",
-        "_run/inner_run.py",
+        "_run/run_info.py",
         "            caller.note_unknown_inside([*caller.unknown_inside, *self.response.unknown_calls])\n",
         "            pass\n",
         tests=("tests/code/test_unknown.py::test_an_agent_tool_reports_the_calls_of_its_run",),
