@@ -244,11 +244,14 @@ async def test_a_function_that_makes_other_calls_than_before_has_an_unknown_outc
     async def failing(calls: InnerCalls, steps: list[Step]) -> str:
         raise ToolError("no")
 
+    async def broken(calls: InnerCalls, steps: list[Step]) -> str:
+        raise KeyError(steps[0][0])
+
     async def lost(calls: InnerCalls, steps: list[Step]) -> str:
         raise calls.lost()
 
     response = await run(desk, PAY)
-    for function in (other, none, failing, lost):
+    for function in (other, none, failing, broken, lost):
         last = await resumed(desk.agent(function), response, Answer({"outer.0": True}))
         assert (
             result_in(last) == "stopped: the code has made other calls than its record has, so its outcome is unknown"

@@ -192,6 +192,19 @@ async def test_calls_with_an_unknown_outcome_are_those_of_the_outer_call() -> No
     assert [each.id for each in response.unknown_calls] == ["stuck-1", "stuck-2"]
 
 
+async def test_a_run_of_a_function_that_has_returned_is_a_run_of_its_own() -> None:
+    """A task of the function may outlive its call: the run works, and the outer run does not count it."""
+    kept: list[RunInfo] = []
+
+    async def ask() -> str:
+        kept.append(current_call().run)
+        return ""
+
+    response = await AsyncSwarm(ScriptedModel([call("ask"), "Done.", "42"]).client()).run(desk(ask), "Go")
+    assert (await kept[0].start(HELPER, "Help me").finish()).text == "42"
+    assert response.usage.requests == 2
+
+
 async def test_a_cancelled_call_cancels_its_run() -> None:
     """The run ends with the scope in which the function reads it."""
 

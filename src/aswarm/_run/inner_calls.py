@@ -22,7 +22,6 @@ from aswarm._values.errors import (
     ConfigurationError,
     FailedInside,
     Hold,
-    ToolError,
     ToolNotFound,
 )
 from aswarm._values.events import ToolProgress
@@ -265,9 +264,9 @@ class _CallingTool:
         except Hold:
             waits = True
             raise
-        except CallLost:
+        except (CallLost, ConfigurationError, FailedInside):
             raise
-        except ToolError:
+        except Exception:
             calls.close()  # raises CallLost for a function that has not made its recorded calls
             raise
         finally:

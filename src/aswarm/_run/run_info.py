@@ -91,7 +91,7 @@ class InnerRun(AsyncIterator[Event]):
 
     def _note_unknown(self) -> None:
         caller, self._caller = self._caller, None
-        if caller is not None:
+        if caller is not None and not caller.is_merged:  # a task of the function may outlive its call
             caller.note_unknown_inside([*caller.unknown_inside, *self.response.unknown_calls])
 
     @staticmethod
@@ -210,6 +210,7 @@ class RunInfo:
             "budget": None if outer.budget is None else Budget(),
             **checked_keywords("start", keywords, RunKeywords),
         }
-        spending = self._run.state.spending
-        options = RunOptions(agent, messages, context_variables, output=as_output(output), around=spending, **own)
+        is_over = self._caller is not None and self._caller.outcome is not None
+        around = None if is_over else self._run.state.spending
+        options = RunOptions(agent, messages, context_variables, output=as_output(output), around=around, **own)
         return InnerRun(*self._run.start(options), self._caller)
