@@ -1,6 +1,7 @@
 """The parts for your own extension: handlers, runs and calls, and requests.
 
-aswarm's own middleware, guards, traces and code mode are built on these parts.
+aswarm's own middleware, guards, traces, MCP and code mode are built on these parts. The page "Write an extension" of the design
+shows how.
 """
 
 from ._rate_limits.tokens import estimated_tokens
