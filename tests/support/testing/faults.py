@@ -131,7 +131,7 @@ FAULTS = (
         'call.wait(kind(question.get("reason", NOT_DECIDED), data=question.get("data")))',
         "call.decide(dataclasses.replace(earlier[call.index], is_approval=True))",
         "agent_tools",
-        tests=("tests/run/test_decisions.py::test_changed_arguments_that_no_run_has_recorded",),
+        tests=("tests/run/test_decisions.py::test_nothing_in_the_history_can_approve",),
     ),
     fault(
         "resume=True approves all calls",
