@@ -207,16 +207,20 @@ async def test_a_run_of_a_function_that_has_returned_is_a_run_of_its_own() -> No
 
 async def test_a_cancelled_call_cancels_its_run() -> None:
     """The run ends with the scope in which the function reads it."""
+    started = anyio.Event()
 
     @tool
     async def sleep() -> str:
+        started.set()
         await anyio.sleep_forever()
         return ""
 
     async def ask() -> str:
         run = current_call().run.start(HELPER.model_copy(update={"functions": [sleep]}), "Help me")
-        with anyio.move_on_after(0.01):
-            await run.finish()
+        async with anyio.create_task_group() as group:
+            group.start_soon(run.finish)
+            await started.wait()
+            group.cancel_scope.cancel()
         assert run.has_started
         return f"{run.response.stop} {[each.name for each in run.response.unknown_calls]}"
 
