@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from aswarm._providers import openai
 from aswarm._providers.http import HTTPSource
-from aswarm._wire.request import CompletionSource
+from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from .handlers import isolated
 
@@ -15,8 +16,12 @@ class _IsolatedSource:
     """A source of a user, which gets a copy of each request."""
 
     def __init__(self, source: CompletionSource) -> None:
-        self.complete = isolated(source.complete)
         self.max_retries: int = getattr(source, "max_retries", 0)
+        self._complete = isolated(source.complete)
+
+    def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the chunks of one completion; see `CompletionSource`."""
+        return self._complete(request)
 
 
 def source_for(client: Any) -> CompletionSource:
