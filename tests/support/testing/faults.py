@@ -488,7 +488,7 @@ FAULTS = (
     ),
     fault(
         "unknown keys of an answer are sent back to the provider",
-        "_values/messages.py",
+        "_values/wire_messages.py",
         'if value is not None and (key in FIELDS or is_of_model(key)) and (value != [] or key == "content")',
         'if value is not None and key not in _NEVER_SENT and (value != [] or key == "content")',
         tests=("tests/wire/test_answers.py::test_reasoning_and_unknown_keys",),
