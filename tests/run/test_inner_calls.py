@@ -16,6 +16,7 @@ import pytest
 from aswarm import (
     Agent,
     Answer,
+    Approve,
     AsyncSwarm,
     Budget,
     ConfigurationError,
@@ -318,6 +319,35 @@ async def test_a_value_without_json_is_its_text(desk: Desk) -> None:
 async def test_a_decision_that_does_not_suit_is_refused_first(decision: Any, text: str, desk: Desk) -> None:
     with pytest.raises(ConfigurationError, match=rf"the call 'outer' of run_script.*{text}"):
         await resumed(desk.agent(), await run(desk, PAY), decision)
+
+
+async def test_data_that_were_changed_are_refused(desk: Desk) -> None:
+    """Before anything runs, also if all calls are approved, which decides on no call alone."""
+    response = await run(desk, LOOK, PAY)
+    history = [USER, *response.messages]
+    history[1]["waiting"][0]["data"]["code"]["failed"] = ["x"]
+    swarm = AsyncSwarm(ScriptedModel(["Done."]).client())
+    for resume in (Approve.all(), {"outer": True}):
+        with pytest.raises(
+            ConfigurationError, match="the call 'outer' of run_script: the calls in its data cannot be read"
+        ):
+            await swarm.run(desk.agent(), history, resume=resume)
+    assert desk.done == ["look 1"]
+
+
+async def test_a_question_that_is_nested_too_deeply_ends_the_run(desk: Desk) -> None:
+    """It could not be stored with the calls around it."""
+    deep: dict[str, Any] = {}
+    for _ in range(196):
+        deep = {"inner": deep}
+
+    @tool(may_wait=True)
+    async def ask() -> str:
+        raise Hold("Really?", data=deep)
+
+    agent = Agent(functions=[calling(run_script, ask)])
+    with pytest.raises(ConfigurationError, match="its data are nested too deeply to be stored"):
+        await swarm_of([[("ask", {})]]).run(agent, "Go")
 
 
 async def test_data_of_another_form_are_refused(desk: Desk) -> None:
