@@ -22,7 +22,7 @@ from ._rate_limits.rate_limiter import RateLimiter
 from ._run.budget_middleware import budget_middleware, instruct_in_time
 from ._run.current_call import running
 from ._run.debug import debug_middleware
-from ._run.eager import EagerTools, checked_eager_tools, eager_middleware
+from ._run.eager import EagerMiddleware, EagerTools, checked_eager_tools
 from ._run.execution import ToolCaller, ToolErrorHook
 from ._run.filling import checked_resources
 from ._run.handlers import Handlers, Middleware, MiddlewareStack, chain, check_steps, isolated
@@ -352,7 +352,8 @@ class AsyncSwarm:
         recorded: Callable[[EventDelivery], EventDelivery] | None = None,
         *,
         stream: bool,
-        **middleware: Middleware | None,
+        recorder: Middleware | None = None,
+        retries: Middleware | None = None,
     ) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
         """Return the state and the events of a run. `recorded`: wraps the delivery of events, so that a recorder gets them."""
         check_steps(self, {})
@@ -361,6 +362,11 @@ class AsyncSwarm:
         # A tool may start a task that outlives its call. A run in this task is an inner run only until the call has an outcome.
         if outer is None and now is not None and now.run is not None and now.call.outcome is None:
             outer = now.run.state.spending
+        resources = self._resources
+        instruct: Callable[[Agent, dict[str, Any]], Awaitable[Any]] = self._instruct
+        if options.resources is not None:
+            resources = {**resources, **checked_resources(options.resources)}
+            instruct = partial(self._instruct, resources=resources)
         state = RunState(
             options.agent,
             options.messages,
@@ -370,23 +376,20 @@ class AsyncSwarm:
             run_id=options.run_id,
             spending=None if budget is None and outer is None else Spending(budget, outer),
             output=options.output,
+            resources=resources,
+            concurrent_tools=self._concurrent_tools,
         )
         settings = RequestSettings(stream, options.model_override, self._include_usage is not False, self.model)
         is_live = deliver is deliver_live
-        start = partial(self._prepare, deliver=deliver, stream=stream and is_live, retries=middleware.get("retries"))
-        make_handlers = partial(self._make_handlers, state, options, start, is_live, middleware)
-        instruct: Callable[[Agent, dict[str, Any]], Awaitable[Any]] = self._instruct
-        state.resources = self._resources
-        if options.resources is not None:
-            state.resources = {**self._resources, **checked_resources(options.resources)}
-            instruct = partial(self._instruct, resources=state.resources)
+        start = partial(self._prepare, deliver=deliver, stream=stream and is_live, retries=retries)
+        make_handlers = partial(self._make_handlers, state, options, start, is_live, recorder, retries)
         if state.toolbox.needs or callable(options.agent.instructions):
             state.check_agent()
         if state.budget is not None:
             instruct = instruct_in_time(instruct, state.budget)
         # `start` has no recorder, so only this run is recorded, not the runs inside its tools.
         delivery = deliver if recorded is None else recorded(deliver)
-        loop = Loop(state, options, settings, make_handlers, instruct, delivery, self._concurrent_tools)
+        loop = Loop(state, options, settings, make_handlers, instruct, delivery)
         return state, loop.events()
 
     def _make_handlers(
@@ -395,8 +398,9 @@ class AsyncSwarm:
         options: RunOptions,
         start: Callable[[RunOptions], tuple[RunState, AsyncGenerator[LoopEvent, None]]],
         is_live: bool,
-        middleware: Mapping[str, Middleware | None],
-    ) -> Handlers:
+        recorder: Middleware | None,
+        retries: Middleware | None,
+    ) -> tuple[Handlers, Callable[[], Awaitable[None]] | None]:
         call = None if (now := running()) is None else now.call
         run = OuterRun(state, options, start, scheduler() if is_live else None, get_ident(), call)
         source = self._source_of(self.client)
@@ -405,22 +409,24 @@ class AsyncSwarm:
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id, run)
         if (budget := state.budget) is not None:
             budget.provider_url = str(getattr(self.client, "base_url", "")) or None
+        eager = self._eager_middleware(state) if self._eager_tools and options.execute_tools else None
         stack = MiddlewareStack(
             budget=None if budget is None else budget_middleware(budget),
             debug=debug_middleware(execute_tools=options.execute_tools) if options.debug else None,
-            eager_tools=self._eager_middleware(state) if self._eager_tools and options.execute_tools else None,
+            recorder=recorder,
+            eager_tools=eager,
             user=self._middleware,
+            retries=retries,
             rate_limits=self._rate_limiter.middleware(source),
-            **middleware,
         )
-        return stack.wrap(Handlers(complete, call_tool, RunInfo(run)))
+        handlers = stack.wrap(Handlers(complete, call_tool, RunInfo(run)))
+        return handlers, None if eager is None else eager.close
 
-    def _eager_middleware(self, state: RunState) -> Middleware:
-        return eager_middleware(
+    def _eager_middleware(self, state: RunState) -> EagerMiddleware:
+        return EagerMiddleware(
             state,
             always=self._eager_tools == "always",
             include_usage=self._include_usage is not False,
-            concurrent=self._concurrent_tools,
             threads_only=self._runner_class.runs_everything,
         )
 

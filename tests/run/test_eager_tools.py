@@ -134,9 +134,9 @@ async def _leave(way: str, kind: str, api: Any) -> None:
 
 def test_the_rules_of_middleware_hold() -> None:
     """The middleware of eager tools passes `check_middleware`."""
-    from aswarm._run.eager import eager_middleware
+    from aswarm._run.eager import EagerMiddleware
 
-    check_middleware(lambda handlers: eager_middleware(handlers.run._run.state)(handlers))
+    check_middleware(lambda handlers: EagerMiddleware(handlers.run._run.state)(handlers))
 
 
 # --- what does not start ----------------------------------------------------------------------------------------------

@@ -96,8 +96,7 @@ class BlockingEngine(AsyncSwarm):
         """
         asked = {"role": "assistant", "content": None, "tool_calls": list(tool_calls)}
         state = RunState(Agent(functions=list(functions)), [asked], {}, resume=Approve.all())
-        call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id)
-        call_tool.resources = self._resources
+        call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id, resources=self._resources)
         changes: dict[str, Any] = {}
         for call in state.turn.calls:
             if debug:

@@ -49,6 +49,7 @@ class Running:
     of the call, or None: a run that a middleware starts is an inner run of that run.
     `handler`: the outermost handler of the run, for a function that makes calls of the run.
     `emit`: gets the events of the call, on the event loop.
+    `may_hold`: whether each call may wait, see `run_group`.
     `recorded_start`: the recorded data of an earlier start of the code in the call; None if the code starts for the first time.
     """
 
@@ -56,6 +57,7 @@ class Running:
     run: OuterRun | None
     handler: ToolHandler
     emit: Callable[[LoopEvent], None]
+    may_hold: bool
     recorded_start: Mapping[str, Any] | None = None
 
 
@@ -82,7 +84,7 @@ def without_current_call() -> Generator[None]:
 def enter_function(run: OuterRun | None) -> None:
     """Set the run of the current call, because its function starts."""
     if (now := running()) is not None:
-        set_running(Running(now.call, run, now.handler, now.emit, now.recorded_start))
+        set_running(Running(now.call, run, now.handler, now.emit, now.may_hold, now.recorded_start))
 
 
 def restart_code(recorded: Mapping[str, Any] | None) -> None:

@@ -26,7 +26,7 @@ from aswarm._wire.request import CompletionRequest, streamed
 from .call import Call, ToolCall, calls_of
 from .current_call import running
 from .execution import ToolCaller, has_own_thread, run_group
-from .handlers import Handlers, Middleware, Started, ToolHandler
+from .handlers import Handlers, Started, ToolHandler
 from .outcome import ToolOutcome
 from .plan import plan
 from .state import RunState
@@ -43,41 +43,46 @@ def checked_eager_tools(value: EagerTools) -> EagerTools:
     raise ConfigurationError(f'eager_tools must be True, False or "always", not {value!r}')
 
 
-def eager_middleware(
-    state: RunState,
-    *,
-    always: bool = False,
-    include_usage: bool = True,
-    concurrent: bool = True,
-    threads_only: bool = False,
-) -> Middleware:
-    """Return the middleware of a run with eager tools.
+class EagerMiddleware:
+    """The middleware of a run with eager tools.
 
     Args:
         state: The run.
         always: Whether to stream completions even if the run does not. Such a run still gets each completion as one chunk.
         include_usage: Whether these streamed requests ask for the usage.
-        concurrent: Whether calls of the run may run together.
         threads_only: Whether a plain function may start early only if it gets its own thread.
     """
 
-    def wrap(handlers: Handlers) -> Handlers:
-        def may_start(tool: Tool[..., Any]) -> bool:
-            return _is_harmless(tool) and (tool.is_async or not threads_only or has_own_thread(tool))
+    def __init__(
+        self, state: RunState, *, always: bool = False, include_usage: bool = True, threads_only: bool = False
+    ) -> None:
+        self._state = state
+        self._always = always
+        self._include_usage = include_usage
+        self._threads_only = threads_only
+        self._calls: _EagerCalls
 
-        calls = _EagerCalls(handlers, state, may_start, concurrent=concurrent)
+    def __call__(self, handlers: Handlers) -> Handlers:
+        """Return the handlers that start calls early."""
+        self._calls = calls = _EagerCalls(handlers, self._state, self._may_start)
 
         def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            if not any(map(may_start, state.tools.values())):
+            if not any(map(self._may_start, self._state.tools.values())):
                 return handlers.complete(request)
             if request.stream:
                 return calls.complete(request)
-            return calls.complete_whole(streamed(request, include_usage)) if always else handlers.complete(request)
+            if self._always:
+                return calls.complete_whole(streamed(request, self._include_usage))
+            return handlers.complete(request)
 
-        state.close_handlers = calls.close
         return replace(handlers, complete=complete, call_tool=calls.call_tool)
 
-    return wrap
+    def _may_start(self, tool: Tool[..., Any]) -> bool:
+        return _is_harmless(tool) and (tool.is_async or not self._threads_only or has_own_thread(tool))
+
+    async def close(self) -> None:
+        """Stop the calls that the run has not executed, and wait for their end."""
+        await self._calls.close()
 
 
 def _is_harmless(tool: Tool[..., Any]) -> bool:
@@ -94,15 +99,13 @@ def _is_harmless(tool: Tool[..., Any]) -> bool:
 class _EagerCalls:
     """The eager calls of one run."""
 
-    def __init__(
-        self, handlers: Handlers, state: RunState, may_start: Callable[[Tool[..., Any]], bool], *, concurrent: bool
-    ) -> None:
+    def __init__(self, handlers: Handlers, state: RunState, may_start: Callable[[Tool[..., Any]], bool]) -> None:
         self._handlers = handlers
         self._state = state
         self._may_start = may_start
-        self._concurrent = concurrent
+        self._concurrent = state.concurrent_tools
+        self._may_hold = handlers.may_hold or not state.concurrent_tools
         self._calls: list[Call] = []  # the calls of the current completion with complete arguments
-        self._started: list[Call] = []  # the calls of the current completion that have started
         self._is_blocked = False  # whether all further calls of the completion must wait for the turn
         self._eager: dict[int, _EagerCall] = {}  # by position; removed when the turn executes the call
         # A middleware of the user may write to the context; without one, an early call writes nothing.
@@ -122,7 +125,7 @@ class _EagerCalls:
         await self.close()  # stops the calls that the last turn did not execute
         self._calls, self._is_blocked = [], False
         self._shared, self._is_checked = None, False
-        self._state.eager_calls = self._started = []
+        self._state.eager_calls.clear()
         try:
             async with aclosing(self._handlers.complete(request)) as chunks:
                 try:
@@ -162,11 +165,11 @@ class _EagerCalls:
             groups = plan(self._calls, concurrent=self._concurrent, may_hold=self._handlers.may_hold)
             self._is_blocked = len(groups) > 1
             if not self._is_blocked and (state.budget is None or state.budget.may_start(call)):
-                self._started.append(call)
+                state.eager_calls.append(call)
                 if self._has_middleware and self._shared is None:
                     self._shared = _SharedContext(state.context)
                 context = state.context if self._shared is None else self._shared.context
-                self._eager[position] = _EagerCall(call, self._handlers.call_tool, context, may_hold=state.may_hold)
+                self._eager[position] = _EagerCall(call, self._handlers.call_tool, context, may_hold=self._may_hold)
 
     # --- tool calls ---
 

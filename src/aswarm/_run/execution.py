@@ -95,10 +95,8 @@ class _StopIterationRaised(Exception):  # noqa: N818 - only a wrapper
 class ToolCaller:
     """Calls tools in this process: the innermost `ToolHandler` of every run.
 
-    `resources`: for calls without a run.
+    `resources`: for calls without a run. Otherwise they have the resources of the run.
     """
-
-    resources: Mapping[str, object] = NO_RESOURCES
 
     def __init__(
         self,
@@ -106,15 +104,13 @@ class ToolCaller:
         on_error: ToolErrorHook | None = None,
         run_id: str = "",
         run: OuterRun | None = None,
+        resources: Mapping[str, object] = NO_RESOURCES,
     ) -> None:
         self._function_runner = function_runner
+        self._resources = resources if run is None else run.state.resources
         self._on_error = on_error
         self._run = run
         self._run_id = run_id
-
-    @property
-    def _resources(self) -> Mapping[str, object]:
-        return self.resources if self._run is None else self._run.state.resources
 
     async def __call__(self, call: ToolCall, context: dict[str, Any], started: Started, /) -> ToolOutcome:
         """Execute one call; see `ToolHandler`. Each call needs its own task, because contextvars hold the current call."""
@@ -454,7 +450,7 @@ async def _run_in_tasks(
     outer_run = None if (now := running()) is None else now.run
 
     async def run_one(call: Call) -> None:
-        set_running(Running(call, outer_run, handler, emit))
+        set_running(Running(call, outer_run, handler, emit, may_hold))
         try:
             if call.hold is not None:  # the user has not yet decided on this call
                 raise call.hold

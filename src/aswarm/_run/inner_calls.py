@@ -154,7 +154,7 @@ class InnerCalls:
                 self._report(call)
         calls = TurnCalls(call for call in open_ones if call.outcome is None)
         turn = Turn(calls)  # a round waits, and hands off, like the same calls in one message
-        for group in plan(calls, concurrent=state.concurrent_tools, may_hold=state.may_hold):
+        for group in plan(calls, concurrent=state.concurrent_tools, may_hold=self._now.may_hold):
             await self._run_group(group)
             state.context.update(calls.changes())
             if not turn.finish_group(group):
@@ -164,9 +164,9 @@ class InnerCalls:
         self._handed_to = calls.handed_to()
 
     async def _run_group(self, group: Sequence[Call]) -> None:
-        state = self._run.state
+        now, context = self._now, self._run.state.context
         try:
-            await run_group(group, state.context, self._now.handler, self._emit, may_hold=state.may_hold)
+            await run_group(group, context, now.handler, self._emit, may_hold=now.may_hold)
             self._reported.update(call.index for call in group)
         except CallLost:
             raise

@@ -42,7 +42,8 @@ logger = logging.getLogger("aswarm")
 class Loop:
     """The loop of one run. Reading `events` drives the run, and `state` contains the result so far.
 
-    `make_handlers`: called once, in the event loop of the run, because a client may belong to one event loop.
+    `make_handlers`: called once, in the event loop of the run, because a client may belong to one event loop. It also returns a
+    function that stops and awaits background work of the handlers at the end of the run, or None without such work.
     `instruct`: returns the instructions of an agent that has a function for them.
     `deliver`: runs the tools of a turn and yields their events.
     """
@@ -50,18 +51,15 @@ class Loop:
     state: RunState
     options: RunOptions
     request_settings: RequestSettings
-    make_handlers: Callable[[], Handlers]
+    make_handlers: Callable[[], tuple[Handlers, Callable[[], Awaitable[None]] | None]]
     instruct: Callable[[Agent, dict[str, Any]], Awaitable[Any]]
     deliver: EventDelivery
-    concurrent_tools: bool = True
 
     async def events(self) -> AsyncGenerator[LoopEvent, None]:
         """Run until the model answers. Raises RunError or ConfigurationError, with the results so far in `.response`."""
         state, turn, options = self.state, self.state.turn, self.options
         try:
-            handlers = self.make_handlers()
-            if handlers.may_hold or not self.concurrent_tools:
-                state.may_hold, state.concurrent_tools = True, self.concurrent_tools
+            handlers, close_handlers = self.make_handlers()
             try:
                 while (stop := state.start_step(options.max_turns, execute_tools=options.execute_tools)) is None:
                     step = self._run_tools(handlers) if turn.calls else self._complete(handlers)
@@ -71,8 +69,8 @@ class Loop:
                     finally:
                         await step.aclose()
             finally:
-                if state.close_handlers is not None:
-                    await state.close_handlers()
+                if close_handlers is not None:
+                    await close_handlers()
             yield RunFinished(state.finish(stop))
         except Exception as error:
             if isinstance(error, AswarmError) and error.response is None:
@@ -117,11 +115,14 @@ class Loop:
         yield CompletionFinished(message, completion.finish_reason, completion.usage)
 
     async def _run_tools(self, handlers: Handlers) -> AsyncGenerator[LoopEvent, None]:
-        state = self.state
+        state, concurrent = self.state, self.state.concurrent_tools
+        may_hold = (
+            handlers.may_hold or not concurrent
+        )  # without concurrent calls, none can see what a waiting call would change
 
         async def run_groups(emit: Emit) -> None:
-            for group in plan(state.turn.calls, concurrent=self.concurrent_tools, may_hold=state.may_hold):
-                await run_group(group, state.context, handlers.call_tool, emit, may_hold=state.may_hold)
+            for group in plan(state.turn.calls, concurrent=concurrent, may_hold=may_hold):
+                await run_group(group, state.context, handlers.call_tool, emit, may_hold=may_hold)
                 if not state.end_group(group):
                     break
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, TypeAlias
@@ -66,18 +66,9 @@ class RunState:
     `turns`: the number of completions.
     `accumulator`: the unfinished completion, or None.
     `eager_calls`: the calls of the last completion that have started before their turn.
-    `close_handlers`: called at the end of the run; stops and awaits background work of the handlers. None: no such work.
-    `concurrent_tools`: whether calls may run together. `may_hold`: whether each call may wait, because a middleware declares it,
-    or because no calls run together.
+    `concurrent_tools`: whether calls may run together.
     `resources`: the resources of the swarm and of the run.
     """
-
-    # Class attributes, so that a run with the usual values does not have to set them.
-    eager_calls: Sequence[Call] = ()
-    close_handlers: Callable[[], Awaitable[None]] | None = None
-    concurrent_tools: bool = True
-    may_hold: bool = False
-    resources: Mapping[str, object] = NO_RESOURCES
 
     def __init__(
         self,
@@ -90,6 +81,8 @@ class RunState:
         run_id: str | None = None,
         spending: Spending | None = None,
         output: Output[Any] | None = None,
+        resources: Mapping[str, object] = NO_RESOURCES,
+        concurrent_tools: bool = True,
     ) -> None:
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
@@ -99,6 +92,9 @@ class RunState:
         self.spending = spending or Spending()
         is_limited = spending is not None and any(each.budget for each in spending.chain())
         self.budget = BudgetControl(self.spending, agent, self.id) if is_limited else None
+        self.resources = resources
+        self.concurrent_tools = concurrent_tools
+        self.eager_calls: list[Call] = []
         self.turns = 0
         self.accumulator: Accumulator | None = None
         self.ending = RunEnding()
