@@ -76,8 +76,8 @@ class AsyncSwarm:
 
     Without a client, the swarm creates an `AsyncOpenAI()` in each event loop: `async with` creates it, or else the first run. So
     `async with` raises a ConfigurationError if there is no key. `aclose()` closes this client. The swarm never closes a client
-    that you pass: create it with `async with AsyncOpenAI(...) as client`, and run inside the block. After `aclose()`, the swarm
-    starts no run in this event loop, until you enter the swarm with `async with` again.
+    that you pass: create it with `async with AsyncOpenAI(...) as client`, and run inside the block. After `aclose()`, a swarm
+    without your client starts no run in this event loop, until you enter it with `async with` again.
 
     Args:
         client: An `AsyncOpenAI` (also for Azure, or a subclass), any object with an async or plain
@@ -112,7 +112,9 @@ class AsyncSwarm:
         ConfigurationError: For an unusable argument.
     """
 
-    _runner_class = FunctionRunner  # in `Swarm`: CallerThreadRunner
+    # `Swarm` has other values.
+    _runner_class = FunctionRunner
+    _closed_text = "this AsyncSwarm is closed; run inside its `async with` block, or call aclose() after the last run"
 
     def __init__(
         self,
@@ -157,14 +159,22 @@ class AsyncSwarm:
 
     @property
     def client(self) -> Any:
-        """The client that was passed, or else the swarm's own client, which needs a running event loop."""
+        """The client that was passed, or the swarm's own client in this event loop.
+
+        It is None before `async with` or the first run creates the client, after `aclose()`, and without an event loop.
+        """
+        return self._own_clients.find() if self._client is None else self._client
+
+    def _open_client(self) -> Any:
+        """Return the client for a run, and create it if needed. Raises ConfigurationError if the swarm is closed."""
         if self._client is not None:
             return self._client
-        if self._closed_loops and current_loop() in self._closed_loops:
-            raise ConfigurationError(
-                "this AsyncSwarm is closed; run inside its `async with` block, or call aclose() after the last run"
-            )
+        if self._is_closed():
+            raise ConfigurationError(self._closed_text)
         return self._own_clients.get()
+
+    def _is_closed(self) -> bool:
+        return bool(self._closed_loops) and current_loop() in self._closed_loops
 
     @overload
     def run(
@@ -330,7 +340,7 @@ class AsyncSwarm:
             items,
             settings,
             run_to_end=self._run_to_end,
-            require_client=lambda: self.client,
+            require_client=self._open_client,
             rate_limiter=self._rate_limiter,
             open_journal=None if journal is None else partial(_open_journal, journal),
         )
@@ -403,12 +413,13 @@ class AsyncSwarm:
     ) -> tuple[Handlers, Callable[[], Awaitable[None]] | None]:
         call = None if (now := running()) is None else now.call
         run = OuterRun(state, options, start, scheduler() if is_live else None, get_ident(), call)
-        source = self._source_of(self.client)
+        client = self._open_client()
+        source = self._source_of(client)
         # The sources of aswarm do not change a request. A source of the user may change it, so it gets a copy.
         complete = source.complete if isinstance(source, OpenAISource | HTTPSource) else isolated(source.complete)
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id, run)
         if (budget := state.budget) is not None:
-            budget.provider_url = str(getattr(self.client, "base_url", "")) or None
+            budget.provider_url = str(getattr(client, "base_url", "")) or None
         eager = self._eager_middleware(state) if self._eager_tools and options.execute_tools else None
         stack = MiddlewareStack(
             budget=None if budget is None else budget_middleware(budget),
@@ -460,7 +471,7 @@ prepare = AsyncSwarm._prepare  # for the packages of aswarm that record runs
 
 def require_client(swarm: AsyncSwarm) -> None:
     """Create the swarm's own client, if it has none yet, so that a service without a key fails when it starts."""
-    _ = swarm.client
+    swarm._open_client()
 
 
 def with_innermost(swarm: AsyncSwarm, innermost: Middleware) -> AsyncSwarm:
@@ -477,4 +488,4 @@ def has_rate_limits(swarm: AsyncSwarm) -> bool:
 
 def uses_responses(swarm: AsyncSwarm) -> bool:
     """Return whether the swarm sends its requests to the Responses API. False if only a request would show it."""
-    return is_responses(swarm._source_of(swarm.client))
+    return is_responses(swarm._source_of(swarm._open_client()))

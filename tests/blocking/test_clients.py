@@ -165,7 +165,7 @@ def test_a_generator_that_answers_is_closed_in_the_callers_thread() -> None:
 
 
 def test_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A blocking `OpenAI` from the environment, made on first use and closed by `close`; the next use makes another."""
+    """A blocking `OpenAI` from the environment, made on first use and closed by `close`; `with` makes another."""
     with server_beside(lambda _: whole(ScriptedAnswer("Hi"))) as server:
         monkeypatch.setenv("OPENAI_API_KEY", "k")
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
@@ -175,8 +175,23 @@ def test_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
             assert type(client) is OpenAI
             assert client is swarm.client
         assert client.is_closed()
-        assert not swarm.client.is_closed()
-        swarm.close()
+        for use in (
+            lambda: swarm.client,
+            lambda: swarm.run(Agent(), "Go"),
+            lambda: next(swarm.run_and_stream(Agent(), "Go")),
+        ):
+            with pytest.raises(ConfigurationError, match=r"this Swarm is closed; run inside its `with` block"):
+                use()
+        with swarm:
+            assert swarm.run(Agent(), "Go").text == "Hi"
+            assert swarm.client is not client
+
+
+def test_a_closed_swarm_with_your_client_works_on() -> None:
+    """As with AsyncSwarm: the client is open, and the Swarm has nothing that would have to be closed again."""
+    with Swarm(BlockingClient("Hi")) as swarm:
+        pass
+    assert swarm.run(Agent(), "Go").text == "Hi"
 
 
 def test_the_client_that_was_passed_in() -> None:

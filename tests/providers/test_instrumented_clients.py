@@ -46,6 +46,36 @@ async def test_a_wrapped_create_of_the_class_is_called(deltas: bool, monkeypatch
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("of_instance", [False, True])
+async def test_instrumentation_between_two_runs_is_called(
+    of_instance: bool, api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may instrument its client late, and end the instrumentation again: each run looks at the client anew."""
+    client, seen = ScriptedModel([ScriptedAnswer("Hello")] * 3, api=api).client(), Seen()
+    swarm = AsyncSwarm(client, api=api)
+    resource = client.chat.completions if api == "chat" else client.responses
+    await swarm.run(Agent(), "Hi")
+    with monkeypatch.context() as patches:
+        owner: Any = resource if of_instance else type(resource)
+        patches.setattr(owner, "create", FunctionLike(owner.create, seen))
+        await swarm.run(Agent(), "Hi")
+    await swarm.run(Agent(), "Hi")
+    assert len(seen) == 1
+
+
+def test_instrumentation_of_a_blocking_client_between_two_runs_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for `Swarm`."""
+    seen = Seen()
+    with model("Hello", "Hello") as server, openai.OpenAI(api_key="x", base_url=server.base_url) as client:
+        swarm = Swarm(client)
+        swarm.run(Agent(), "Hi")
+        monkeypatch.setattr(client.chat.completions, "create", FunctionLike(client.chat.completions.create, seen))
+        swarm.run(Agent(), "Hi")
+    assert len(seen) == 1
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("deltas", [True, False])
 async def test_a_hook_below_create_reads_body_and_answer(deltas: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hook gets the body as a dict with the model, and the answer as the object that the SDK makes."""

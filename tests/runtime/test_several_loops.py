@@ -187,10 +187,13 @@ def test_a_swarm_that_is_closed_refuses_until_it_is_entered_again(transport: Tra
 
     async def work() -> None:
         swarm = AsyncSwarm(transport=transport)
+        assert swarm.client is None  # reading it creates no client
         await swarm.run(Agent(), "Hi")
         first = swarm.client
+        assert first is not None
         await swarm.aclose()
         await swarm.aclose()
+        assert swarm.client is None
         with pytest.raises(ConfigurationError, match="this AsyncSwarm is closed"):
             await swarm.run(Agent(), "Hi")
         async with swarm:
@@ -242,6 +245,7 @@ async def test_a_callers_client_is_never_closed() -> None:
 def test_making_a_swarm_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A swarm can be made at module level: without a key, without a loop, and a thousand times at little cost."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert AsyncSwarm().client is None
     assert len({id(swarm) for swarm in [AsyncSwarm() for _ in range(1000)]}) == 1000
 
 

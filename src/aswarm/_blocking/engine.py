@@ -38,17 +38,22 @@ class BlockingEngine(AsyncSwarm):
     """The engine of `Swarm`, for blocking callers."""
 
     _runner_class = CallerThreadRunner
+    _closed_text = "this Swarm is closed; run inside its `with` block, or call close() after the last run"
 
     def __init__(self, client: Any, *, tool_error: ToolErrorHook | None, **options: Any) -> None:
         hook = None if tool_error is None else functools.partial(_call_hook, tool_error)
         super().__init__(client, tool_error=hook, **options)
         self._own_clients = self.own_clients = PerProcess(make_blocking_client)
+        self.is_closed = False
 
     def use(self, client: Any) -> None:
         """Use this client from now on. With None, make a new client on first use."""
         if client is not None:
             self._source_of(client)
         self._client = client
+
+    def _is_closed(self) -> bool:
+        return self.is_closed
 
     def _source_of(self, client: Any) -> CompletionSource:
         return source_for(client, in_callers_thread, self._api, include_usage=self._include_usage is True)
@@ -65,7 +70,7 @@ class BlockingEngine(AsyncSwarm):
         debug: bool,
     ) -> Any:
         """Ask for one completion, and return the client's reply."""
-        client = self.client
+        client = self._open_client()
         if self._source_of(client) is client:
             raise ConfigurationError(
                 "get_chat_completion needs a client with chat.completions.create, not a CompletionSource; use run()"

@@ -55,7 +55,7 @@ class Swarm:
 
     `client`: a blocking `OpenAI` or an `AsyncOpenAI` (or a subclass, such as the clients for Azure), an object with a plain or
     async `chat.completions.create`, or a `CompletionSource`. Without a client, the Swarm makes a blocking `OpenAI()` in `with`
-    or on first use, one for each process, and `close()` closes it. Your own client is never closed: make it with `with OpenAI(...) as
+    or on first use, one for each process, and `close()` closes it. Then the Swarm starts no run until `with` opens it again. Your own client is never closed: make it with `with OpenAI(...) as
     client`.
 
     Plain functions, plain instructions, a plain `tool_error` and a blocking client run in the caller's thread. Functions
@@ -105,8 +105,11 @@ class Swarm:
 
     @property
     def client(self) -> Any:
-        """Your client, or the blocking `OpenAI` that was made for this process. It may be set."""
-        return self._engine.client
+        """Your client, or the blocking `OpenAI` of this process, which is made if needed. It may be set.
+
+        Raises ConfigurationError if the Swarm is closed, and its client is not yours.
+        """
+        return self._engine._open_client()
 
     @client.setter
     def client(self, client: Any) -> None:
@@ -249,8 +252,9 @@ class Swarm:
     def close(self) -> None:
         """Stop the open streams that are not being read now. If this Swarm made a client, close the client.
 
-        You can use the Swarm again after this.
+        Afterwards, a Swarm without your client starts no run until you enter it with `with` again.
         """
+        self._engine.is_closed = True
         with self._lock:
             streams = tuple(self._streams)
         with ExitStack() as stack:  # closes all streams, even if one of them raises
@@ -266,7 +270,8 @@ class Swarm:
 
     def __enter__(self) -> Self:
         """Open the Swarm. Raises ConfigurationError if there is no client, and no key to create one."""
-        _ = self.client
+        self._engine.is_closed = False
+        self._engine._open_client()
         return self
 
     def __exit__(self, *_: object) -> None:

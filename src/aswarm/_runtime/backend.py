@@ -248,6 +248,12 @@ class PerLoop(Generic[T]):
                 self._values[loop] = self._make()
             return self._values[loop]
 
+    def find(self) -> T | None:
+        """Return the value of the running loop, or None if it has no value or no loop runs."""
+        with suppress(RuntimeError):
+            return self._values.get(current_loop())
+        return None
+
     def pop(self) -> T | None:
         """Remove and return the value of the running loop, or None if it has no value."""
         with self._lock:
@@ -271,6 +277,10 @@ class PerProcess(Generic[T]):
             if process not in self._values:
                 self._values[process] = self._make()
             return self._values[process]
+
+    def find(self) -> T | None:
+        """Return the value of this process, or None if it has no value."""
+        return self._values.get(os.getpid())
 
     def pop(self) -> T | None:
         """Remove and return the value of this process, or None if it has no value."""

@@ -128,7 +128,6 @@ def serve_until_stopped(
     with listening(host, port) as listener:
 
         async def serve() -> None:
-            _ = swarm.client  # a missing key fails here, and not at the first message
             async with swarm, with_mcp_servers(agents[0], servers), runs:
                 if logs is not None:
                     await show_logs(runs, user, logs)

@@ -19,7 +19,7 @@ from typing import Any, Unpack
 import anyio
 from pydantic import BaseModel
 
-from aswarm._swarm import AsyncSwarm
+from aswarm._swarm import AsyncSwarm, require_client
 from aswarm._tools.answer_tool import response_format
 from aswarm._values.agent import Agent, Response, as_response, default_model, model_of
 from aswarm._values.content import described
@@ -90,7 +90,7 @@ async def evaluate(
     async with AsyncExitStack() as stack:
         swarm = await stack.enter_async_context(AsyncSwarm()) if swarm is None else swarm
         judge = Judge(judge_swarm or swarm)
-        swarm.client  # noqa: B018 - raises if the key is missing; otherwise each attempt would fail
+        require_client(swarm)  # raises if the key is missing; otherwise each attempt would fail
         runner = _AttemptRunner(swarm, judge, {"max_turns": UNWATCHED, **keywords}, judge_model or model_override)
         return await _run_all(runner, planned, repeats, concurrency, record, progress=progress)
 

@@ -63,5 +63,4 @@ def chat(
         loaded = load_agent(agent)
         opening = nullcontext() if kept.store is None else entered(store_at(kept.store))
         with Swarm(api=api) as swarm, opening as store, entered(with_mcp_servers(loaded, servers)):
-            _ = swarm.client  # a missing key fails here, and not at the first message
             chat_with(loaded, context, options, swarm, stored, store, kept.id)

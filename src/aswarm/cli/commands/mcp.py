@@ -51,7 +51,6 @@ async def _serve(agent: Agent, model: str | None, api: ApiName, max_turns: int, 
     from aswarm.mcp import serve_agents  # noqa: PLC0415 - only once it is needed
 
     async with AsyncSwarm(api=api) as swarm:
-        _ = swarm.client  # a missing key fails here, and not at the first call
         server = serve_agents(swarm, agents=agent, max_turns=max_turns, model_override=model)
         await (_over_stdio(server) if port is None else _over_http(server, port))
 

@@ -177,7 +177,6 @@ class _Question:
         return response
 
     async def _ask(self, swarm: AsyncSwarm) -> Response:
-        _ = swarm.client  # a missing key fails here, before the question is written to the store
         async with self.kept.open(swarm, self.agent) as conversation, self._stream(swarm, conversation) as self._run:
             async for event in self._run:
                 if self.arguments["deltas"]:
