@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from functools import partial
 from os import PathLike
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, overload
 from weakref import WeakSet
 
 from ._providers.apis import checked_api
@@ -66,6 +66,23 @@ from .batch._settings import AnyBatch, BatchSettings, TypedBatch
 if TYPE_CHECKING:
     from ._record.journal import Journal
     from ._record.recorder import Recorder
+
+
+class SwarmKeywords(TypedDict, total=False):
+    """Keywords of `Swarm`. They are keywords of `AsyncSwarm` too, which describes them and has their defaults."""
+
+    model: str | None
+    api: ApiName
+    concurrent_tools: bool
+    eager_tools: EagerTools
+    tool_error: ToolErrorHook | None
+    max_threads: int
+    include_usage: bool | None
+    empty_content: Literal[""] | None
+    rate_limits: RateLimits | None
+    middleware: Iterable[Middleware]
+    budget: Budget | None
+    resources: Mapping[str, object] | None
 
 
 class AsyncSwarm:
@@ -203,7 +220,7 @@ class AsyncSwarm:
 
     def run(
         self, agent: Agent, messages: Messages, context_variables: Context = None, *args: Any, **keywords: Any
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Response] | ClassicStream:
         """Run until the model answers. `await` the result for the `Response`. With `stream=True`, iterate over Swarm's events.
 
         Each error has a partial `.response`, and so has the exception that cancels an awaited run.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_overloads, get_type_hints
 
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Budget, BudgetError, CompletionError, ConfigurationError, Response, Result, Swarm
+from aswarm._swarm import SwarmKeywords
 from aswarm.testing import Failure, ScriptedModel, call, check_history
 from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume, results
 from tests.support.blocking.plain_client import BlockingClient
@@ -73,11 +74,24 @@ def test_what_cannot_be_run_is_said_before_anything_is_asked() -> None:
 
 
 def test_the_keywords_are_those_of_async_swarm() -> None:
-    """But for `transport`; and so are the parameters of all three ways to run, with their order and defaults."""
-    for name in ("__init__", "run", "run_and_stream", "stream"):
-        ours, theirs = (inspect.signature(getattr(kind, name)).parameters for kind in (Swarm, AsyncSwarm))
-        expected = [parameter for parameter in theirs.values() if parameter.name != "transport"]
-        assert list(ours.values()) == expected, name
+    """But for `transport`; and so are the parameters of all three ways to run, also of their overloads for type checkers."""
+    parameters = inspect.signature(AsyncSwarm).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    assert {*names} - {"transport"} == {*SwarmKeywords.__annotations__}
+    hints = get_type_hints(SwarmKeywords), get_type_hints(AsyncSwarm.__init__)
+    assert {name: hints[1][name] for name in hints[0]} == hints[0]
+    for name in ("run", "run_and_stream", "stream"):
+        ours, theirs = (
+            [[*inspect.signature(each).parameters.values()] for each in (*get_overloads(method), method)]
+            for method in (getattr(Swarm, name), getattr(AsyncSwarm, name))
+        )
+        assert ours == theirs, name
+
+
+def test_an_unknown_keyword_of_swarm_is_an_error() -> None:
+    """With Python's own text."""
+    with pytest.raises(TypeError, match=r"Swarm\(\) got an unexpected keyword argument 'transport'"):
+        Swarm(transport="auto")  # type: ignore[call-arg]
 
 
 def test_all_arguments_arrive() -> None:

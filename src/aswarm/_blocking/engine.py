@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, cast
 
 from aswarm._providers.compatible import CompatibleClientSource, close_reply
@@ -16,6 +16,7 @@ from aswarm._providers.default_client import make_blocking_client
 from aswarm._providers.openai import source_for
 from aswarm._run.debug import call_text, debug_print
 from aswarm._run.execution import ToolCaller, ToolErrorHook, ToolFailure, run_group
+from aswarm._run.options import RunOptions
 from aswarm._run.outcome import ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._runtime.backend import PerProcess
@@ -24,7 +25,6 @@ from aswarm._tools.tool import is_async
 from aswarm._values.agent import Agent, Response
 from aswarm._values.decisions import Approve
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.run_keywords import Messages
 from aswarm._wire.request import CompletionSource, RequestSettings
 
 from .caller import CallerThreadRunner, in_callers_thread
@@ -40,7 +40,7 @@ class BlockingEngine(AsyncSwarm):
     _runner_class = CallerThreadRunner
     _closed_text = "this Swarm is closed; run inside its `with` block, or call close() after the last run"
 
-    def __init__(self, client: Any, *, tool_error: ToolErrorHook | None, **options: Any) -> None:
+    def __init__(self, client: Any, *, tool_error: ToolErrorHook | None = None, **options: Any) -> None:
         hook = None if tool_error is None else functools.partial(_call_hook, tool_error)
         super().__init__(client, tool_error=hook, **options)
         self._own_clients = self.own_clients = PerProcess(make_blocking_client)
@@ -60,15 +60,7 @@ class BlockingEngine(AsyncSwarm):
 
     # --- the steps of Swarm's loop ---
 
-    async def complete_once(
-        self,
-        agent: Agent,
-        history: Messages,
-        context_variables: Mapping[str, Any],
-        model_override: str | None,
-        stream: bool,
-        debug: bool,
-    ) -> Any:
+    async def complete_once(self, options: RunOptions, stream: bool) -> Any:
         """Ask for one completion, and return the client's reply."""
         client = self._open_client()
         if self._source_of(client) is client:
@@ -78,12 +70,12 @@ class BlockingEngine(AsyncSwarm):
         # openai wraps its async `create` in a plain function.
         if stream and is_async(inspect.unwrap(client.chat.completions.create)):
             raise ConfigurationError(_NO_ASYNC_STREAM)
-        state = RunState(agent, history, context_variables, empty_content=self._empty_content)
-        instructions = await self._instruct(agent, state.context)
+        state = RunState(options.agent, options.messages, options.context_variables, empty_content=self._empty_content)
+        instructions = await self._instruct(options.agent, state.context)
         request = state.request(
-            instructions, RequestSettings(stream, model_override, include_usage=False, default_model=self.model)
+            instructions, RequestSettings(stream, options.model_override, include_usage=False, default_model=self.model)
         )
-        if debug:
+        if options.debug:
             debug_print("Getting chat completion for...:", request.body["messages"])
         reply = await CompatibleClientSource(client, in_callers_thread).reply(request)
         if hasattr(reply, "__aiter__"):

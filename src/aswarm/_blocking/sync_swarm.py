@@ -11,17 +11,15 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
-from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.debug import debug_print
-from aswarm._run.eager import EagerTools
-from aswarm._run.execution import ToolErrorHook
-from aswarm._run.handlers import STEPS, Middleware, check_steps
+from aswarm._run.handlers import STEPS, check_steps
+from aswarm._run.options import RunOptions
 from aswarm._run.streams import EventStream
+from aswarm._swarm import SwarmKeywords
 from aswarm._tools.conversion import as_result
 from aswarm._values.agent import Agent, Response, Result
-from aswarm._values.budget import Budget
 from aswarm._values.output import T
 from aswarm._values.run_keywords import (
     AnyOutputRun,
@@ -35,9 +33,9 @@ from aswarm._values.run_keywords import (
     StreamedRun,
     TypedRun,
     TypedStream,
+    checked_keywords,
     swarm_keywords,
 )
-from aswarm._values.settings import ApiName
 
 from .caller import Caller
 from .engine import BlockingEngine
@@ -68,38 +66,8 @@ class Swarm:
     large pool of connections. In a forked child process, a Swarm makes a new client. Your own client must be replaced there.
     """
 
-    def __init__(
-        self,
-        client: Any = None,
-        *,
-        model: str | None = None,
-        api: ApiName = "auto",
-        concurrent_tools: bool = True,
-        eager_tools: EagerTools = False,
-        tool_error: ToolErrorHook | None = None,
-        max_threads: int = 40,
-        include_usage: bool | None = None,
-        empty_content: Literal[""] | None = None,
-        rate_limits: RateLimits | None = None,
-        middleware: Iterable[Middleware] = (),
-        budget: Budget | None = None,
-        resources: Mapping[str, object] | None = None,
-    ) -> None:
-        self._engine = BlockingEngine(
-            client,
-            model=model,
-            api=api,
-            concurrent_tools=concurrent_tools,
-            eager_tools=eager_tools,
-            tool_error=tool_error,
-            max_threads=max_threads,
-            include_usage=include_usage,
-            empty_content=empty_content,
-            rate_limits=rate_limits,
-            middleware=middleware,
-            budget=budget,
-            resources=resources,
-        )
+    def __init__(self, client: Any = None, **keywords: Unpack[SwarmKeywords]) -> None:
+        self._engine = BlockingEngine(client, **checked_keywords("Swarm", keywords, SwarmKeywords))
         self._lock = threading.Lock()
         self._streams: weakref.WeakSet[SyncClassicStream | SyncEventStream[Any]] = weakref.WeakSet()
 
@@ -144,7 +112,7 @@ class Swarm:
 
     def run(
         self, agent: Agent, messages: Messages, context_variables: Context = None, *args: Any, **keywords: Any
-    ) -> Any:
+    ) -> Response | SyncClassicStream:
         """Run until the model answers, and return the `Response`. With `stream=True`, return a generator of Swarm's events.
 
         The arguments and the errors are the same as for `AsyncSwarm.run`. Ctrl-C raises KeyboardInterrupt. Each exception has
@@ -212,9 +180,8 @@ class Swarm:
         limits do not apply. Raises the errors of `run`. Also raises ConfigurationError if the client is a `CompletionSource`, or
         if `stream` is set and the client is async.
         """
-        ask = self._engine.complete_once
-        work = functools.partial(ask, agent, history, context_variables, model_override, stream, debug)
-        return _wait_for(_make_caller(), work)
+        options = RunOptions(agent, history, context_variables, model_override, debug)
+        return _wait_for(_make_caller(), functools.partial(self._engine.complete_once, options, stream))
 
     def handle_tool_calls(
         self, tool_calls: Iterable[Any], functions: Iterable[Any], context_variables: dict[str, Any], debug: bool
