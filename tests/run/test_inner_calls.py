@@ -68,7 +68,7 @@ def calling(function: Callable[..., Any], *functions: Any, **options: Any) -> To
 
 
 class Desk:
-    """The functions of a script, and what they have done."""
+    """The functions of a script, and their effects."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -127,7 +127,7 @@ PAY: Step = [("pay", {"amount": 5})]
 
 
 async def test_calls_run_and_have_values(desk: Desk) -> None:
-    """A value is what the function returned; a failed call raises; the run has the changes of the context."""
+    """The value of a call is the returned value; a failed call raises; the run has the changes of the context."""
     response = await run(desk, [("look", {"number": 1}), ("fail", {})], [("count", {})], [("count", {}), ("read", {})])
     expected = "first; look {'number': 1}; fail failed: no; count 1; count 2; read '2'"
     assert (result_in(response), response.context_variables) == (expected, {"count": 2})
@@ -143,7 +143,7 @@ async def test_its_events_are_the_progress_of_the_outer_call(desk: Desk) -> None
 
 
 async def test_a_call_inside_waits_and_the_outer_call_with_it(desk: Desk) -> None:
-    """After the approval, finished calls do not run again, and the fixed values are those of the first execution."""
+    """After the approval, finished calls do not run again, and the fixed values are the same as in the first execution."""
     response = await run(desk, LOOK, [*LOOK, *PAY])
     (waiting,) = response.waiting
     assert (waiting.reason, [each["id"] for each in waiting.data["waiting"]]) == ("pay needs approval", ["outer.2"])
@@ -262,7 +262,7 @@ async def test_a_function_that_makes_other_calls_than_before_has_an_unknown_outc
 
 
 async def test_a_middleware_sees_the_calls_and_its_error_ends_the_run(desk: Desk) -> None:
-    """The error is that of the run, as for a call of the model."""
+    """The run fails with this error, as for a call of the model."""
 
     def strict(handlers: Handlers) -> Handlers:
         async def call_tool(made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:

@@ -1,6 +1,6 @@
 """The calls that the function of a call makes: their values, their stored form if one of them waits, and the decisions on them. No I/O.
 
-The stored form is that of a run inside a call, so that programs that show such a run show these calls too: one assistant message
+The stored form is the same as for a run inside a call, so programs that show such a run show these calls too: one assistant message
 with all calls, and the tool messages of the finished calls. Nothing in it can approve a call.
 """
 
@@ -96,8 +96,8 @@ def _as_returned(content: str | list[dict[str, Any]], value: Any, text: str) -> 
 class CallsInside:
     """All calls of one outer call so far.
 
-    `finished`: the positions of the calls that finished in an earlier run; `failed`: of those that were errors; `not_run`: of those
-    that were refused. `entries`: the entries of the calls that waited, by position. `notes`: the data of the function.
+    `finished`: the positions of the calls that finished in an earlier run. `failed`: the positions among them of errors; `not_run`: of
+    refused calls. `entries`: the entries of the calls that waited, by position. `notes`: the data of the function.
     """
 
     outer: Call
@@ -113,7 +113,7 @@ class CallsInside:
 
     @classmethod
     def of(cls, outer: Call, tools: Mapping[str, Tool[..., Any]], read: Read) -> CallsInside:
-        """Return the calls of an outer call: none, or those of the run in which it waited, with the decisions of this run.
+        """Return the calls of an outer call, with the decisions of this run. There are none if the outer call has not waited.
 
         Raises ConfigurationError for a decision that does not suit, and for data that were changed.
         """

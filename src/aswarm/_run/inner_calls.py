@@ -65,7 +65,7 @@ class InnerCalls:
         return self._calls.notes
 
     def fixed(self, make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Return values that are the same in each execution, such as a time: those that `make` returned in the first one.
+        """Return values that are the same in each execution, such as a time. `make` creates them in the first execution.
 
         They are JSON data, and are recorded with the first call. Call this method once, before the calls.
         """

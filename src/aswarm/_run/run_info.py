@@ -197,8 +197,8 @@ class RunInfo:
         """Return a run inside this run, which starts when it is read: `await info.start(agent, "Is this polite?").finish()`.
 
         It has the client, the limits and the middleware of this run, and its usage counts here, also for the budget of this run.
-        The arguments are those of `AsyncSwarm.stream`. By default, `model_override`, `max_turns`, `debug` and `resources` are those
-        of this run. Without `budget`, the budget of this run applies.
+        The arguments are as for `AsyncSwarm.stream`. By default, `model_override`, `max_turns`, `debug` and `resources` are the same
+        as in this run. Without `budget`, the budget of this run applies.
         """
         outer = self._run.options
         own: dict[str, Any] = {

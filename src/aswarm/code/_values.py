@@ -22,7 +22,7 @@ _CUT = "\n[cut off: {} of {} characters]"
 
 
 def value_of(value: Any, text: str, reading: Reading) -> Any:
-    """Return the value of a call for the code. `value`: what its function returned, as JSON data; `text`: its result for the model."""
+    """Return the value of a call for the code. `value`: the returned value as JSON data; `text`: its result for the model."""
     if not isinstance(value, str):
         return text if reading == "text" else value
     return value if reading in ("text", "both") else _data_of(text, reading)
