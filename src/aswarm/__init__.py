@@ -16,7 +16,7 @@ from ._run.execution import ToolFailure
 from ._run.streams import ClassicStream, EventStream
 from ._swarm import AsyncSwarm
 from ._tools.filled import Resource
-from ._tools.tool import Approval, Limiter, Tool, external_tool, function_to_json, function_tool, tool
+from ._tools.tool import Approval, Tool, external_tool, function_to_json, function_tool, tool
 from ._tools.triage import create_triage_agent
 from ._values import public as _public
 from ._values.agent import Agent, Response, Result, StopReason, UnknownCall
@@ -56,6 +56,7 @@ from ._values.events import (
 from ._values.messages import Message
 from ._values.output import Output
 from ._values.run_keywords import Messages, RunKeywords
+from ._values.settings import Limiter
 from ._values.usage import Usage
 from ._wire.request import CompletionRequest, CompletionSource
 

@@ -19,6 +19,7 @@ from ._providers.http import HTTPSource
 from ._providers.openai import OpenAISource, is_responses, source_for
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
+from ._run.budget import Spending
 from ._run.budget_middleware import budget_middleware, instruct_in_time
 from ._run.current_call import running
 from ._run.debug import debug_middleware
@@ -30,7 +31,6 @@ from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
 from ._run.options import RunOptions
 from ._run.run_info import OuterRun, RunInfo
-from ._run.spending import Spending
 from ._run.state import RunState
 from ._run.streams import ClassicStream, EventDelivery, EventStream, deliver_after, deliver_live, to_end
 from ._runtime.backend import PerLoop, PerProcess, current_loop, scheduler

@@ -7,11 +7,10 @@ shows how.
 from ._rate_limits.tokens import estimated_tokens
 from ._run.call import ToolCall
 from ._run.current_call import CurrentCall, Progress, current_call, failing_exits, progress, without_current_call
-from ._run.handlers import CompletionHandler, Handlers, Middleware, Started, ToolHandler
+from ._run.handlers import CompletionHandler, Handlers, Middleware, Started, ToolHandler, source_for
 from ._run.inner_calls import InnerCalls, calling_tool
 from ._run.outcome import ToolOutcome
 from ._run.run_info import InnerRun, RunInfo
-from ._run.sources import source_for
 from ._run.state import EndCallback
 from ._run.streams import EventStream
 from ._runtime.backend import BackgroundTask

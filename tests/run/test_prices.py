@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Usage
-from aswarm._run.spending import price_of
+from aswarm._run.budget import price_of
 from aswarm._values.text import how_to_install
 from aswarm.testing import ScriptedModel
 

@@ -15,7 +15,8 @@ from aswarm._providers.compatible import CompatibleClientSource, close_reply
 from aswarm._providers.default_client import make_blocking_client
 from aswarm._providers.openai import source_for
 from aswarm._run.debug import call_text, debug_print
-from aswarm._run.execution import ToolCaller, ToolErrorHook, ToolFailure, run_group
+from aswarm._run.execution import ToolCaller, ToolErrorHook, ToolFailure
+from aswarm._run.group import run_group
 from aswarm._run.options import RunOptions
 from aswarm._run.outcome import ToolOutcome
 from aswarm._run.state import RunState

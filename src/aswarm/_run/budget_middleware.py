@@ -18,7 +18,7 @@ from aswarm._values.agent import Agent
 from aswarm._values.messages import OUTCOME_UNKNOWN, STILL_RUNNING
 from aswarm._wire.request import CompletionRequest
 
-from .budget_control import BudgetControl
+from .budget import BudgetControl
 from .call import Call, ToolCall
 from .handlers import Handlers, Middleware, Started
 from .outcome import ToolOutcome

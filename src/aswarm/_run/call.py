@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -26,7 +26,6 @@ from .outcome import Returned, ToolOutcome
 CallProgress: TypeAlias = Literal["planned", "started", "waiting", "finished"]
 STOPPED_INSIDE = "stopped after functions had run inside, so its outcome is unknown"
 
-
 if TYPE_CHECKING:
     fact_property = property
 else:
@@ -43,22 +42,9 @@ class ToolCall:
     """
 
     __slots__ = (
-        "_agent",
-        "_arguments",
-        "_decision",
-        "_had_started",
-        "_has_started",
-        "_hold",
-        "_index",
-        "_is_announced",
-        "_is_late",
-        "_is_merged",
-        "_message",
-        "_outcome",
-        "_replaced",
-        "_tool",
-        "_unknown_inside",
-    )
+        "_agent", "_arguments", "_decision", "_had_started", "_has_started", "_hold", "_index", "_is_announced",
+        "_is_late", "_is_merged", "_message", "_outcome", "_replaced", "_tool", "_unknown_inside",
+    )  # fmt: skip
 
     def __init__(self, message: Message, index: int, agent: Agent, tool: Tool[..., Any] | None) -> None:
         self._message = message
@@ -217,10 +203,8 @@ class ToolCall:
         self._outcome, self._hold = outcome, None
         if self._is_late:
             self._is_late = False
-            raise ConfigurationError(
-                f"the arguments of the call of {self.name!r} were set after its start; set them before the inner call_tool is "
-                "called"
-            )
+            late = f"the arguments of the call of {self.name!r} were set after its start"
+            raise ConfigurationError(f"{late}; set them before the inner call_tool is called")
 
     def _check(self, event: str, *refused: CallProgress) -> None:
         if self._is_merged or (refused and self.progress in refused):
@@ -262,14 +246,12 @@ class Call(ToolCall):
             )
         return call
 
-    # --- before the start ---
+    # --- transitions ---
 
     def decide(self, decision: CallDecision) -> None:
         """Let the call run with these decisions."""
         self._check("decide", "started", "waiting", "finished")
         self._decision = decision
-
-    # --- progress ---
 
     def enter(self) -> None:
         """Start an execution. Remember an earlier start: a middleware may repeat a call, and `withdraw` takes back one execution."""
@@ -338,11 +320,10 @@ class Call(ToolCall):
         """Remove the handoff from the outcome. The message gets the reason."""
         outcome = self._outcome
         if outcome is not None and outcome.result is not None and outcome.agent is not None:
-            content, result = (
-                with_note(outcome.content, f" ({reason})"),
-                outcome.result.model_copy(update={"agent": None}),
+            result = outcome.result.model_copy(update={"agent": None})
+            self._outcome = dataclasses.replace(
+                outcome, content=with_note(outcome.content, f" ({reason})"), result=result
             )
-            self._outcome = dataclasses.replace(outcome, content=content, result=result)
 
     def reopened(self) -> Call:
         """Return the call for a turn that stays open; a new object if the call must change.
@@ -350,10 +331,9 @@ class Call(ToolCall):
         A handoff to an agent is planned again, because the waiting calls must belong to the active agent. A call that needs a
         decision and was not reached waits too, so that the user can decide on all calls at once.
         """
-        tool, has_no_handoff = self._tool, self._outcome is not None and self._outcome.agent is None
-        if tool is None:
+        if (tool := self._tool) is None:
             return self
-        if tool.is_handoff and not has_no_handoff:
+        if tool.is_handoff and (self._outcome is None or self._outcome.agent is not None):
             return self._planned_again()
         is_new = self.progress == "planned" and self._decision is None
         if is_new and (hold := standing_hold(tool)) and are_valid(tool, self._arguments):
@@ -382,11 +362,6 @@ class Call(ToolCall):
         replaced, changed = self._replaced, self._decision.arguments
         own = arguments_or_text(call_arguments(self._message)) if changed is None else changed
         return self._decision.seen != (own if replaced is None else replaced)
-
-    @property
-    def as_unknown(self) -> UnknownCall:
-        """The call in the form of `Response.unknown_calls`."""
-        return UnknownCall(self.id, self.name, call_arguments(self._message), self._agent.name)
 
     def value_of(self, outcome: ToolOutcome) -> Returned | None:  # noqa: ARG002
         """Return the value that code gets for the outcome of this call, if code makes the call."""
@@ -454,7 +429,7 @@ class TurnCalls(list[Call]):
                 open_ones = self.open_calls() if open_ones is None else open_ones
                 is_unknown = call not in open_ones
             if is_unknown:
-                unknown_calls.append(call.as_unknown)
+                unknown_calls.append(UnknownCall(call.id, call.name, call_arguments(call.message), call.agent.name))
         return unknown_calls
 
     def must_wait(self) -> bool:
@@ -473,15 +448,3 @@ class TurnCalls(list[Call]):
     def reopened(self) -> TurnCalls:
         """Return the calls of a turn that stays open because a call waits."""
         return TurnCalls(call.reopened() for call in self)
-
-
-def calls_of(
-    messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]], *, first: int = 0
-) -> TurnCalls:
-    """Return the calls of an assistant message, with the tools of the agent that made them. `first`: the position of the first."""
-    calls = [
-        # A call of another type ("custom") never runs a function, even if a tool has its name.
-        Call(message, position, agent, tools.get(call_name(message)) if message.get("function") else None)
-        for position, message in enumerate(messages, first)
-    ]
-    return TurnCalls(calls)

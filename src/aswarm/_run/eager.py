@@ -23,13 +23,15 @@ from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.calls import CallSoFar
 from aswarm._wire.request import CompletionRequest, streamed
 
-from .call import Call, ToolCall, calls_of
+from .call import Call, ToolCall
 from .current_call import running
-from .execution import ToolCaller, has_own_thread, run_group
+from .execution import ToolCaller, has_own_thread
+from .group import run_group
 from .handlers import Handlers, Started, ToolHandler
 from .outcome import ToolOutcome
 from .plan import plan
 from .state import RunState
+from .turn import calls_of
 
 EagerTools: TypeAlias = bool | Literal["always"]
 # The limit for calls that start early, because their work is lost if the completion fails. Later calls start with their turn.

@@ -1,6 +1,6 @@
-"""Execution of tool calls: one call, its limiter, and a group of calls that run together.
+"""Execution of one tool call.
 
-`plan` decides which calls form a group, and `_tools` converts the values. If a function raises an `Exception`, the text of the
+`group` runs the calls of a turn, and `_tools` converts the values. If a function raises an `Exception`, the text of the
 exception becomes the tool message, so that the model can react. Other exceptions, such as KeyboardInterrupt, end the run.
 """
 
@@ -10,29 +10,28 @@ import functools
 import inspect
 import logging
 import math
-import operator
-import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
-from weakref import WeakKeyDictionary, ref
 
 import anyio
 import anyio.lowlevel
 
-from aswarm._runtime.backend import current_loop
+from aswarm._runtime.limiters import hold_token
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
 from aswarm._tools.conversion import as_result, to_text, valid_arguments
 from aswarm._tools.filled import Filled
-from aswarm._tools.tool import NEEDS_APPROVAL, Limiter, NeedsApproval, Tool, standing_hold
+from aswarm._tools.tool import NEEDS_APPROVAL, NeedsApproval, Tool, standing_hold
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import described
+from aswarm._values.decisions import public_data
 from aswarm._values.errors import (
     CallerMistake,
     CallLost,
+    ConfigurationError,
     FailedInside,
     Hold,
     RunError,
@@ -44,15 +43,15 @@ from aswarm._values.errors import (
     is_exit,
     named,
 )
-from aswarm._values.events import Emit, ToolCallFinished, ToolCallStarted
+from aswarm._values.events import CallWaiting, Emit, LoopEvent, ToolCallFinished, ToolCallStarted
+from aswarm._values.messages import has_started_inside
 from aswarm._values.text import sendable
 from aswarm._wire.failures import hide_header_values
 
 from .call import Call, ToolCall
-from .current_call import Progress, Running, enter_function, exits_fail, progress, running, set_running
-from .declared import undeclared_in_function, wait
+from .current_call import Progress, enter_function, exits_fail, progress
 from .filling import NO_RESOURCES, filled_arguments, read_arguments
-from .handlers import Started, ToolHandler
+from .handlers import Started
 from .outcome import OutcomeInside, ToolOutcome, returned
 from .run_info import OuterRun
 
@@ -162,7 +161,7 @@ class ToolCaller:
             valid_arguments(call.tool, call.arguments)
         except ToolArgumentsError:
             return False
-        _announce(call, emit)
+        announce(call, emit)
         result = as_result(call.tool.function())
         call.finish(outcome := ToolOutcome(result.value, result))
         emit(finished_event(call, outcome))
@@ -178,7 +177,7 @@ class ToolCaller:
         if (tool.approve is not False or tool.is_external) and not call.has_approval:
             await _ask_first(tool, arguments, context, self._resources)
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
-        async with _hold_token(tool.limiter):
+        async with hold_token(tool.limiter):
             if tool._schema.filled is not None:
                 value = await self._run_filled(call, tool, arguments, context, started, on_loop=on_loop)
             elif on_loop:
@@ -374,131 +373,67 @@ def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> ToolTime
     return ToolTimeout(f"{tool._schema.name} timed out after {tool.timeout:g} s.{warning}", still_running=still_running)
 
 
-# --- limiters ---------------------------------------------------------------------------------------------------------
+# --- calls that wait ---------------------------------------------------------------------------------------------------
 
-# A limiter in a decorator is one object for all event loops of the program. But anyio's limiters are not thread-safe, and
-# work with one backend only. So the first event loop uses the limiter itself, and each other loop uses a new limiter with the
-# same number of tokens.
-
-
-@dataclass(slots=True)
-class _Loops:
-    first: ref[object]
-    others: WeakKeyDictionary[object, Limiter] = field(default_factory=WeakKeyDictionary[object, Limiter])
+# The plan of a turn needs the declaration before the call runs: a later call of the group could already have seen or changed the
+# variables of the waiting call. So this depends only on the tool, and not on the other calls of the turn: a missing declaration is
+# found with the first Hold.
+_SHARED = "and its calls may run together with other calls, so this must be declared"
 
 
-_loops: WeakKeyDictionary[Limiter, _Loops] = WeakKeyDictionary()
-_lock = threading.Lock()
+def undeclared_in_function(call: Call, hold: Hold) -> UndeclaredHold | None:
+    """Return the error for a Hold that the function of the call has raised without a declaration, or None."""
+    return _error(
+        call,
+        hold,
+        f"the function {call.name!r} of the agent {call.agent.name!r} raised Hold, {_SHARED}: write @tool(may_wait=True) above "
+        "it, or function_tool(..., may_wait=True)",
+    )
 
 
-def _limiter_here(limiter: Limiter) -> Limiter:
-    """Return the limiter to use on this event loop: the given limiter, or the copy for this loop."""
-    if not isinstance(limiter, anyio.CapacityLimiter):
-        return limiter  # not from anyio: it must support several event loops itself
-    loop = current_loop()
-    with _lock:
-        loops = _loops.setdefault(limiter, _Loops(ref(loop)))
-        if loops.first() is loop:
-            return limiter
-        if loop not in loops.others:
-            loops.others[loop] = anyio.CapacityLimiter(limiter.total_tokens)
-        return loops.others[loop]
+def wait(call: Call, hold: Hold, emit: Callable[[LoopEvent], None], *, may_hold: bool) -> ConfigurationError | None:
+    """Let the call wait for a decision. Return an error instead if this Hold is a mistake of a middleware.
 
-
-def _hold_token(limiter: Limiter | None) -> AbstractAsyncContextManager[None]:
-    """Return a context manager that holds a token of the limiter. Without a limiter, it does nothing."""
-    return nullcontext() if limiter is None else _hold(_limiter_here(limiter))
-
-
-@asynccontextmanager
-async def _hold(limiter: Limiter) -> AsyncGenerator[None, None]:
-    # The borrower is a new object for each call, not the task. So a tool that calls itself through a nested run can borrow
-    # a second token.
-    borrower = object()
-    await limiter.acquire_on_behalf_of(borrower)
-    try:
-        yield
-    finally:
-        limiter.release_on_behalf_of(borrower)
-
-
-# --- the calls of a turn ----------------------------------------------------------------------------------------------
-
-
-async def run_group(
-    calls: Sequence[Call], context: dict[str, Any], handler: ToolHandler, emit: Emit, *, may_hold: bool
-) -> None:
-    """Execute the calls of one group together.
-
-    `may_hold`: whether each call may wait, because a middleware declares it, or because the calls run one after another.
-
-    If a handler raises, cancel the other calls, wait for their end, and raise the exception unchanged. But if a call waits and
-    nothing declares it, run the other calls to their end first.
+    `may_hold`: whether each call of the group may wait.
     """
-    # A single handoff runs without a task. A task would take steps of the event loop. During these steps the connection of
-    # the run is idle, and httpx checks all idle connections of the pool at each request, with one system call for each:
-    # https://github.com/encode/httpcore/pull/928
-    if not (len(calls) == 1 and isinstance(handler, ToolCaller) and handler.hand_off(calls[0], emit)):
-        await _run_in_tasks(calls, context, handler, emit, may_hold)
+    if call.has_started or call.outcome:
+        late = f"a middleware or tool_error raised Hold after the function of {call.name!r} had run"
+        return ConfigurationError(f"{late}; raise it before the inner call_tool is called")
+    # A call that has waited in an earlier run may wait again for its decision, and no middleware is asked.
+    if call.hold is None and not may_hold and (fault := _undeclared_in_middleware(call, hold)) is not None:
+        if fault.has_started:
+            call.start()
+        return fault
+    call.wait(hold)
+    data = public_data(hold.data)
+    emit(CallWaiting(call.index, call.id, call.name, call.arguments, call.agent, hold.reason, data))
+    return None
 
 
-async def _run_in_tasks(
-    calls: Sequence[Call], context: dict[str, Any], handler: ToolHandler, emit: Emit, may_hold: bool
-) -> None:
-    failures: list[tuple[int, BaseException]] = []  # with the positions of their calls
-    # A function runs in a run of its own; a middleware stays in the run around it, see `Running`.
-    outer_run = None if (now := running()) is None else now.run
-
-    async def run_one(call: Call) -> None:
-        set_running(Running(call, outer_run, handler, emit, may_hold))
-        try:
-            if call.hold is not None:  # the user has not yet decided on this call
-                raise call.hold
-            outcome = call.outcome or await handler(call, context, functools.partial(_started, call, emit))
-            call.finish(outcome)
-        except Hold as hold:
-            if (fault := wait(call, hold, emit, may_hold=may_hold)) is not None:
-                _fail(failures, call, fault, group.cancel_scope)
-        except anyio.get_cancelled_exc_class():
-            raise
-        except BaseException as error:  # noqa: BLE001 - raised again below, outside the group
-            _fail(failures, call, error, group.cancel_scope)
-        else:
-            emit(finished_event(call, outcome))
-
-    async with anyio.create_task_group() as group:
-        for call in calls:
-            group.start_soon(run_one, call)
-    if failures:
-        raise _taken_from(failures)
+def _undeclared_in_middleware(call: Call, hold: Hold) -> UndeclaredHold | None:
+    return _error(
+        call,
+        hold,
+        f"a middleware raised Hold for the function {call.name!r} of the agent {call.agent.name!r}, {_SHARED}: the middleware "
+        "must return dataclasses.replace(handlers, call_tool=call_tool, may_hold=True); for a guard, write "
+        "guard_tool(..., may_wait=True)",
+    )
 
 
-def _fail(
-    failures: list[tuple[int, BaseException]], call: Call, error: BaseException, scope: anyio.CancelScope
-) -> None:
-    """Keep the error of a call, and cancel the other calls of its group. After an undeclared Hold, they continue to run."""
-    failures.append((call.index, error))
-    if not isinstance(error, UndeclaredHold):
-        scope.cancel()
-
-
-def _taken_from(failures: list[tuple[int, BaseException]]) -> BaseException:
-    """Remove the failures of a group, and return the failure that the run ends with.
-
-    An error that cancelled the other calls comes first, because later errors may be results of the cancellation. Without such an
-    error, it is the undeclared Hold of the first call.
-    """
-    fatal = [error for _, error in failures if not isinstance(error, UndeclaredHold)]
-    error = fatal[0] if fatal else min(failures, key=operator.itemgetter(0))[1]
-    failures.clear()  # otherwise the traceback of the error would refer to the error: a reference cycle
+def _error(call: Call, hold: Hold, text: str) -> UndeclaredHold | None:
+    effects = None if call.tool is None else call.tool.effects
+    # aswarm itself raises NeedsApproval, and `plan` knows these calls. A call that runs alone needs no declaration.
+    if effects is None or isinstance(hold, NeedsApproval) or effects.may_wait or not effects.runs_together:
+        return None
+    error = UndeclaredHold(text, has_started=has_started_inside(hold.data))
+    error.__cause__ = hold
     return error
 
 
-async def _started(call: Call, emit: Emit) -> None:
-    _announce(call, emit)
+# --- events ----------------------------------------------------------------------------------------------------------
 
 
-def _announce(call: Call, emit: Emit) -> None:
+def announce(call: Call, emit: Emit) -> None:
     call.start(announced=True)
     emit(ToolCallStarted(call.index, call.id, call.name, call.arguments, call.agent))
 

@@ -4,15 +4,19 @@
 of one run and returns new handlers; usually it wraps one of them. This module defines the types and the order of wrapping.
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeAlias
 
+from aswarm._providers import openai
+from aswarm._providers.http import HTTPSource
 from aswarm._runtime.backend import HiddenGenerators
 from aswarm._values.errors import ConfigurationError
-from aswarm._wire.request import CompletionRequest
+from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from .call import ToolCall
 from .outcome import ToolOutcome
@@ -173,3 +177,24 @@ def _checked_complete(complete: CompletionHandler, owner: str) -> CompletionHand
         return chunks
 
     return complete_checked
+
+
+class _IsolatedSource:
+    """A source of a user, which gets a copy of each request."""
+
+    def __init__(self, source: CompletionSource) -> None:
+        self._complete = isolated(source.complete)
+        self.max_retries: int = getattr(source, "max_retries", 0)
+
+    def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        return self._complete(request)
+
+
+def source_for(client: Any) -> CompletionSource:
+    """Return the `CompletionSource` of a client, for requests to another client than that of the swarm.
+
+    `client`: an `AsyncOpenAI`, an object with `chat.completions.create`, or a `CompletionSource`. It may change the requests,
+    so a source that is not aswarm's gets copies. Raises ConfigurationError for any other value, and for a blocking `OpenAI`.
+    """
+    source = openai.source_for(client)
+    return source if isinstance(source, openai.OpenAISource | HTTPSource) else _IsolatedSource(source)

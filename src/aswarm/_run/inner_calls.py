@@ -29,7 +29,8 @@ from aswarm._values.events import ToolProgress
 from .call import Call, ToolCall, TurnCalls
 from .calls_inside import CODE_STARTED, OTHER_CALLS, CallsInside, Read, check_decision, read_value
 from .current_call import Running, running
-from .execution import finished_event, run_group
+from .execution import finished_event
+from .group import run_group
 from .plan import plan
 from .run_info import OuterRun
 from .turn import Turn

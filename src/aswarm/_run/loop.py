@@ -28,7 +28,7 @@ from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.failures import hide_header_values
 from aswarm._wire.request import RequestSettings
 
-from .execution import run_group
+from .group import run_group
 from .handlers import Handlers
 from .options import RunOptions
 from .plan import plan

@@ -17,7 +17,7 @@ from aswarm._values.max_turns import OF_A_RUN, checked_max_turns
 from aswarm._values.output import Output
 from aswarm._values.run_keywords import Messages
 
-from .spending import Spending
+from .budget import Spending
 
 
 @dataclass(frozen=True, slots=True)

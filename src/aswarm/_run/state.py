@@ -1,7 +1,7 @@
 """The state of one run, and its `Response` at any moment.
 
 `RunState` decides the active agent, the context variables and the next step. `history`, `turn`, `typed_answers` and
-`budget_control` decide the rest. None of these modules does I/O.
+`budget` decide the rest. None of these modules does I/O.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from aswarm._values.output import Output
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
 
-from .budget_control import BudgetControl
-from .call import Call, TurnCalls, calls_of
+from .budget import BudgetControl, Spending
+from .call import Call, TurnCalls
 from .filling import NO_RESOURCES, check_agent
 from .history import AgentsWithResults, History, recorded_form
 from .resuming import check_resume, named_ids
-from .spending import Spending
-from .turn import Turn, resumed_turn
+from .turn import Turn, calls_of, resumed_turn
 from .typed_answers import TypedAnswers
 
 logger = logging.getLogger("aswarm")

@@ -13,10 +13,18 @@ from aswarm._tools.tool import NeedsApproval, Tool
 from aswarm._values.agent import Agent, UnknownCall
 from aswarm._values.content import Part, text_part, with_note
 from aswarm._values.decisions import UNDECIDED, OpenCall, Resume, as_json, open_call, waiting_entries
-from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, STILL_RUNNING, WAITING, Message, tool_message
+from aswarm._values.messages import (
+    INTERRUPTED,
+    OUTCOME_UNKNOWN,
+    STILL_RUNNING,
+    WAITING,
+    Message,
+    call_name,
+    tool_message,
+)
 from aswarm._values.output import ACCEPTED, FINAL_ANSWER
 
-from .call import Call, TurnCalls, calls_of
+from .call import Call, TurnCalls
 from .resuming import decide
 
 Entry: TypeAlias = Mapping[str, Any]
@@ -107,6 +115,18 @@ class Turn:
         # A call without a decision keeps the entry of the earlier run.
         recorded = None if call.decision else self._recorded.get(call.index)
         return _entry_of(call) if recorded is None else recorded
+
+
+def calls_of(
+    messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]], *, first: int = 0
+) -> TurnCalls:
+    """Return the calls of an assistant message, with the tools of the agent that made them. `first`: the position of the first."""
+    calls = [
+        # A call of another type ("custom") never runs a function, even if a tool has its name.
+        Call(message, position, agent, tools.get(call_name(message)) if message.get("function") else None)
+        for position, message in enumerate(messages, first)
+    ]
+    return TurnCalls(calls)
 
 
 def resumed_turn(

@@ -31,6 +31,7 @@ from aswarm._values.decisions import RUNS_ELSEWHERE
 from aswarm._values.errors import ConfigurationError, Hold
 from aswarm._values.json import fault_of_json, is_object, shown
 from aswarm._values.local_names import keep_local_names
+from aswarm._values.settings import Limiter
 
 from .effects import Effects, effects_of
 from .filled import Filled, filled_parameters
@@ -59,18 +60,6 @@ _COPIED = (
     "__qualname__",
     "__doc__",
 )  # attributes of the function, as functools.update_wrapper copies them
-
-
-class Limiter(Protocol):
-    """The type of `@tool(limiter=…)`, for example an `anyio.CapacityLimiter`."""
-
-    async def acquire_on_behalf_of(self, borrower: object) -> None:
-        """Wait for a token and give it to `borrower`."""
-        ...
-
-    def release_on_behalf_of(self, borrower: object) -> None:
-        """Release the token of `borrower`."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

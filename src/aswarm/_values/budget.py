@@ -1,4 +1,4 @@
-"""`Budget`: the limits of a run. The value checks itself; `_run.budget_control` applies the limits."""
+"""`Budget`: the limits of a run. The value checks itself; `_run.budget` applies the limits."""
 
 from __future__ import annotations
 

@@ -296,7 +296,6 @@ _SCALARS = (
 )
 # Abstract containers have no method that writes.
 _CONTAINERS = (tuple, frozenset, abc.Sequence, abc.Mapping, abc.Set, abc.Collection, abc.Iterable)
-_UNIONS = (Union, types.UnionType)
 _QUALIFIERS = (Required, typing_extensions.NotRequired, typing_extensions.ReadOnly, typing.Final, typing.ClassVar)
 
 

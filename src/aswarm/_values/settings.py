@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel
 
@@ -56,3 +56,15 @@ ApiName: TypeAlias = Literal["auto", "chat", "responses"]
 """The API of a provider. "auto": the Responses API for OpenAI's own hosts, otherwise Chat Completions."""
 Transport: TypeAlias = Literal["auto", "httpx", "aiohttp", "direct"]
 """The HTTP library of the default client."""
+
+
+class Limiter(Protocol):
+    """The type of `@tool(limiter=…)`, for example an `anyio.CapacityLimiter`."""
+
+    async def acquire_on_behalf_of(self, borrower: object) -> None:
+        """Wait for a token and give it to `borrower`."""
+        ...
+
+    def release_on_behalf_of(self, borrower: object) -> None:
+        """Release the token of `borrower`."""
+        ...

@@ -265,21 +265,21 @@ FAULTS = (
     # --- limits and types ---
     fault(
         "one turn more than the budget",
-        "_run/spending.py",
+        "_run/budget.py",
         "if is_reached(self.turns, budget.turns):",
         "if is_reached(self.turns - 1, budget.turns):",
         "budgets",
     ),
     fault(
         "one call more than the budget",
-        "_run/budget_control.py",
+        "_run/budget.py",
         "is_reached(spending.calls, spending.budget.tool_calls)",
         "is_reached(spending.calls - 1, spending.budget.tool_calls)",
         "budgets",
     ),
     fault(
         "the tokens of a budget are not compared",
-        "_run/spending.py",
+        "_run/budget.py",
         "if is_reached(used, budget.tokens):",
         "if False:",
         "budgets",
@@ -300,7 +300,7 @@ FAULTS = (
     ),
     fault(
         "a token of a limiter is never released",
-        "_run/execution.py",
+        "_runtime/limiters.py",
         "        limiter.release_on_behalf_of(borrower)\n",
         "        pass\n",
         "middlewares",
@@ -370,7 +370,7 @@ FAULTS = (
     ),
     fault(
         "code whose only call is a refused handoff counts as work",
-        "_run/budget_control.py",
+        "_run/budget.py",
         "code = {call.parent for call in self._admitted}  # does what its calls do",
         "code = set[Call]()",
         tests=("tests/code/test_rounds.py::test_handoffs_inside_code_that_do_nothing_in_between_are_stopped",),
