@@ -85,7 +85,7 @@ def signature(
 ) -> tuple[str | None, str | None]:
     """Show the keywords of `**keywords: Unpack[...]`, and no signature for a class that users do not create."""
     if what in ("class", "exception"):
-        return ("" if not _is_made_by_users(value) else shown), None
+        shown, returns, value = (shown if _is_made_by_users(value) else ""), None, value.__init__
     if shown and (keywords := _keywords_of(value)):
         names = ", ".join(f"{key}=..." for key in keywords.__annotations__)
         shown = _UNPACKED.sub(names, shown)
@@ -108,7 +108,10 @@ def _is_made_by_users(kind: type) -> bool:
     names = re.findall(r"\b[A-Z_]\w+", " ".join(map(str, getattr(maker, "__annotations__", {}).values())))
     scope = vars(sys.modules[maker.__module__]) if isinstance(maker, FunctionType) else {}
     types = [scope[name] for name in names if isinstance(scope.get(name), type)]
-    return all(each.__module__.partition(".")[0] != "aswarm" or each in reference.public_classes() for each in types)
+    public = reference.public_classes()
+    return all(
+        each.__module__.partition(".")[0] != "aswarm" or each in public or issubclass(each, dict) for each in types
+    )
 
 
 def place_of(module: str, full_name: str) -> str | None:

@@ -13,6 +13,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from aswarm import Agent, ConfigurationError, StreamInterrupted, Swarm
+from aswarm._blocking.sync_swarm import engine_of
 from aswarm.testing import ScriptedAnswer
 from tests.support.blocking.blocking import FACES, PLACES, consume, scripted_openai, server_beside, until
 from tests.support.blocking.plain_client import BlockingClient
@@ -173,7 +174,7 @@ def test_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
             assert swarm.run(Agent(), "Go").text == "Hi"
             client = swarm.client
             assert type(client) is OpenAI
-            assert client is swarm.client
+            assert client is swarm.client is engine_of(swarm).client
         assert client.is_closed()
         for use in (
             lambda: swarm.client,

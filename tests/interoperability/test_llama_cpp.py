@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -97,7 +96,7 @@ async def test_a_schema_without_functions(streamed: bool, client: AsyncOpenAI) -
 
 
 async def answered(
-    swarm: AsyncSwarm, agent: Agent, streamed: bool, question: str = QUESTION, max_turns: float = math.inf
+    swarm: AsyncSwarm, agent: Agent, streamed: bool, question: str = QUESTION, max_turns: int | None = None
 ) -> Response:
     """The response of a run that is read whole, or as a stream."""
     if not streamed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.anyio
 class Nested:
     """An agent whose function runs another agent. `ran`: the calls of that agent."""
 
-    def __init__(self, *steps: Any, inner: Budget | None = None, max_turns: float = math.inf, **options: Any) -> None:
+    def __init__(self, *steps: Any, inner: Budget | None = None, max_turns: int | None = None, **options: Any) -> None:
         self.ran: list[int] = []
         self.inner: list[Response] = []
 

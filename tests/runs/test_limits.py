@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import sqlite3
 import threading
 from pathlib import Path
@@ -13,7 +14,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from aswarm import Agent, AsyncSwarm
+from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.conversations import MemoryStore
 from aswarm.runs import Limits, LocalRuns, NewRun, Run, Runs, TooManyRuns
 from aswarm.serve import Service, create_app, local_only
@@ -115,6 +116,13 @@ async def test_a_conversation_stays_with_its_newest_run(monkeypatch: pytest.Monk
             assert stored is not None
             assert len(stored.messages) == 6
             assert (await runs.store.load("ann/old") is None) == (store is None)
+
+
+@pytest.mark.parametrize("max_turns", [math.inf, -1, 2.5, True])
+def test_limits_of_turns_that_count_nothing(max_turns: Any) -> None:
+    """When the limits are made, and not only when a run starts."""
+    with pytest.raises(ConfigurationError, match="max_turns must be a whole number"):
+        Limits(max_turns=max_turns)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

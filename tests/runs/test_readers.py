@@ -25,7 +25,7 @@ async def read_twice(scene: Scene) -> None:
     async with (
         MemoryStore() as store,
         AsyncSwarm(model.client(max_retries=0), concurrent_tools=scene.concurrent) as swarm,
-        LocalRuns(swarm, store=store, agents=agents(), limits=Limits(max_turns=int(scene.max_turns))) as runs,
+        LocalRuns(swarm, store=store, agents=agents(), limits=Limits(max_turns=scene.max_turns)) as runs,
     ):
         new = NewRun("ann", "c", [{"role": "user", "content": "Go"}], context_variables={"kept": 1})
         run = Run(runs, await runs.start(new))

@@ -24,7 +24,7 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import shown
-from aswarm._values.max_turns import OF_A_WEB_SERVICE
+from aswarm._values.max_turns import OF_A_WEB_SERVICE, checked_max_turns
 from aswarm._values.messages import Message
 from aswarm.conversations._base import SQLStore
 from aswarm.conversations._records import is_database_text
@@ -66,6 +66,9 @@ class Limits:
         kept_bytes: Bytes of all kept logs of ended runs; the oldest logs are deleted first.
         waiting_runs_per_user: Number of runs of one user that wait for an answer. The oldest of them are stopped first, and
             their calls are closed: a later answer is refused.
+
+    Raises:
+        ConfigurationError: If `max_turns` is not a whole number.
     """
 
     runs_per_user: float | None = None
@@ -77,6 +80,9 @@ class Limits:
     kept_runs: float | None = None
     kept_bytes: float | None = None
     waiting_runs_per_user: float | None = None
+
+    def __post_init__(self) -> None:
+        checked_max_turns(self.max_turns)
 
     @classmethod
     def web(cls) -> Self:

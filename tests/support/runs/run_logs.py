@@ -143,7 +143,7 @@ class Scene:
     script: Sequence[Any]
     decided: Mapping[str, Any] = field(default_factory=dict)  # by the name of the function
     cut: int | None = 3
-    max_turns: float = 8
+    max_turns: int = 8
     concurrent: bool = False
 
 
