@@ -44,6 +44,7 @@ from ._values.output import T, as_output
 from ._values.run_keywords import (
     AnyOutputRun,
     AnyRun,
+    AnyStream,
     Context,
     ItemKeywords,
     Messages,
@@ -281,14 +282,14 @@ class AsyncSwarm:
     ) -> EventStream[T]: ...
 
     def stream(
-        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Any
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Unpack[AnyStream]
     ) -> EventStream[Any]:
         """Run with live typed events: `async with swarm.stream(...) as run: async for event in run: ...`.
 
         Arguments and errors are as for `run`. `run.response` is always valid, even after an error in the block. With
         `deltas=False`, the provider sends each completion as a whole; the events of tools are still live.
         """
-        arguments = checked_keywords("stream", keywords, PlainStream)
+        arguments = checked_keywords("stream", keywords, AnyStream)
         deltas = arguments.pop("deltas", True)
         options = RunOptions(agent, messages, context_variables, **arguments)
         return EventStream(*self._prepare(options, deliver_live, stream=deltas))

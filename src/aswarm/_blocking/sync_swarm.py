@@ -24,6 +24,7 @@ from aswarm._values.output import T
 from aswarm._values.run_keywords import (
     AnyOutputRun,
     AnyRun,
+    AnyStream,
     Context,
     Messages,
     OutputRun,
@@ -153,7 +154,7 @@ class Swarm:
     ) -> SyncEventStream[T]: ...
 
     def stream(
-        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Any
+        self, agent: Agent, messages: Messages, context_variables: Context = None, **keywords: Unpack[AnyStream]
     ) -> SyncEventStream[Any]:
         """Run with typed events: `with swarm.stream(...) as run: for event in run: ...`.
 

@@ -123,6 +123,12 @@ class PlainStream(RunKeywords, total=False):
     output: None
 
 
+class AnyStream(AnyOutputRun, total=False):
+    """All keywords of `stream`."""
+
+    deltas: bool
+
+
 # --- reading the arguments --------------------------------------------------------------------------------------------
 
 
