@@ -44,7 +44,6 @@ class CutCharacters:
         self.halves: dict[_Place, str] = {}  # the first half at the end of the last piece, by the place in the delta
 
     def joined(self, delta: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the next delta with whole characters."""
         return cast("Mapping[str, Any]", self._joined(delta, ()))
 
     def _joined(self, value: Any, place: _Place) -> Any:
@@ -184,7 +183,8 @@ class Accumulator:
     def _delta_or_message(self, delta: Any, message: Mapping[str, Any]) -> Any:
         """Return the part of a choice to read. Perplexity streams both; then `message` has the text so far."""
         # One chunk may also be a whole completion with an empty delta. A cut stream must not pass for one.
-        return message if self._finish_reason and not self._has_content() and not _is_empty(message) else delta
+        is_empty = all(is_zero(value) for key, value in message.items() if key != "role")
+        return message if self._finish_reason and not self._has_content() and not is_empty else delta
 
     def _has_content(self) -> bool:
         return bool(self._text or self._parts or self._calls.calls or self._extra)
@@ -248,7 +248,8 @@ class Accumulator:
         if not (self._finish_reason or self._is_whole or self._has_ended()):
             raise StreamInterrupted(self._missing_part())
         calls = [call.message() for call in self._calls.calls]
-        extra: dict[str, Any] = _without_zeros(join_pieces(self._extra)) if self._extra else {}
+        joined: dict[str, Any] = join_pieces(self._extra)
+        extra = {key: value for key, value in joined.items() if key not in _OPTIONAL or not is_zero(value)}
         if calls:
             extra.pop("function_call", None)  # the deprecated form of the first call; llama-cpp-python sends both forms
         content: Any = self.text if self._parts is None or all(map(is_text, self._parts)) else join_pieces(self._parts)
@@ -283,15 +284,7 @@ def provider_error(error: Any) -> CompletionError:
     return CompletionError(f"the provider reported an error: {text}", status_code=status, retryable=retryable)
 
 
-def _without_zeros(extra: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in extra.items() if key not in _OPTIONAL or not is_zero(value)}
-
-
 def _is_json_answer(content: Any) -> bool:
     """Return whether a content is the object of a JSON answer, as from Cloudflare, and not a single part."""
     kind = content.get("type") if is_object(content) else None
     return is_object(content) and not (isinstance(kind, str) and kind in content)
-
-
-def _is_empty(message: Mapping[str, Any]) -> bool:
-    return all(is_zero(value) for key, value in message.items() if key != "role")

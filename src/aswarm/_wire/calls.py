@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aswarm._runtime import clocks
-from aswarm._values.json import is_object, is_zero
+from aswarm._values.json import is_zero
 from aswarm._values.messages import Message
 from aswarm._values.text import whole_escapes
+from aswarm._values.wire_messages import is_json_object
 
 from .merge import join_pieces, merge_own_key
 
@@ -40,12 +41,8 @@ class _Brackets:
         self._is_in_text = False
         self._escape = ""  # a backslash at the end of the last piece
 
-    @property
-    def are_closed(self) -> bool:
-        return self._has_any and not self._depth and not self._is_in_text
-
-    def feed(self, piece: str) -> None:
-        """Read the next piece."""
+    def feed(self, piece: str) -> bool:
+        """Read the next piece. Return whether all brackets are closed."""
         self.pieces += 1
         marks: list[str] = _MARKS.findall(self._escape + piece)
         self._escape = "\\" if marks[-1:] == ["\\"] else ""
@@ -55,6 +52,7 @@ class _Brackets:
             elif not self._is_in_text and (step := _STEPS.get(mark)):
                 self._has_any = True
                 self._depth += step
+        return self._has_any and not self._depth and not self._is_in_text
 
 
 @dataclass(slots=True)
@@ -95,13 +93,14 @@ class CallSoFar:
     def is_complete(self) -> bool:
         """Return whether the arguments so far are one whole JSON object. A repeated call of this method reads only new pieces."""
         self.brackets = brackets = self.brackets or _Brackets()
+        are_closed = False
         for piece in self.arguments[brackets.pieces :]:
             if self.is_object and piece.strip():
                 self.is_object = False
-            brackets.feed(piece)
-        if self.is_object is None and brackets.are_closed:
+            are_closed = brackets.feed(piece)
+        if self.is_object is None and are_closed:
             # Parse only once: after the last bracket, only white space may follow.
-            self.is_object = _is_json_object("".join(self.arguments))
+            self.is_object = is_json_object(whole_escapes("".join(self.arguments)))
         return bool(self.is_object)
 
     def message(self) -> Message:
@@ -119,19 +118,12 @@ class CallSoFar:
         return message | join_pieces(self.extra) if self.extra else message
 
 
-def _is_json_object(text: str) -> bool:
-    try:
-        return is_object(json.loads(text))
-    except ValueError:
-        return False
-
-
 class _Fragment:
-    """A piece of a call from the server."""
-
     def __init__(self, wire: Mapping[str, Any]) -> None:
         self.wire = wire
-        self.kind = _kind_of(wire) if wire.get("custom") else "function"
+        # Snowflake sends an empty `custom` beside each `function`.
+        is_custom = wire.get("custom") and (not is_zero(wire["custom"]) or wire.get("function") is None)
+        self.kind = "custom" if is_custom else "function"
         self.named: Mapping[str, Any] = wire.get(self.kind) or {}
         # Some servers send the id as a number. But the next request needs a text, in the call and in its answer.
         self.id = "" if (sent_id := wire.get("id")) is None else str(sent_id)
@@ -141,11 +133,6 @@ class _Fragment:
         self.has_text = sent is not None
         # Some servers send the arguments as an object.
         self.text: str = sent or "" if sent is None or isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
-
-
-def _kind_of(wire: Mapping[str, Any]) -> str:
-    """Return the kind of a fragment with `custom`. Snowflake sends an empty `custom` beside each `function`."""
-    return "custom" if not is_zero(wire["custom"]) or wire.get("function") is None else "function"
 
 
 class CallAccumulator:

@@ -39,9 +39,11 @@ class Items(list[Any]):
     def continued_by(self, item: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the object that this item continues, or None."""
         if (index := item.get("index")) is not None:
-            last = self._by_index.get(_place(index, item)) or self._by_index.get(_hashable(index))
-            return last if last is not None and _may_continue(last, item) else None
-        return self[-1] if self and _continues_thinking(self[-1], item) else None
+            earlier = self._by_index.get(_place(index, item)) or self._by_index.get(_hashable(index))
+            return earlier if earlier is not None and _may_continue(earlier, item) else None
+        last = self[-1] if self and is_object(self[-1]) else {}
+        is_thinking = last.get("type") == item.get("type") == "thinking"
+        return self[-1] if is_thinking and "signature" not in last else None  # a signature ends a block
 
     def note(self, item: dict[str, Any]) -> None:
         """Remember an object under its index."""
@@ -75,7 +77,6 @@ def _has_text(value: Any) -> bool:
 
 
 def merge_own_key(into: dict[str, Any], key: str, value: Any) -> None:
-    """Merge the next value of a key of a delta or a call."""
     is_text = key in _IN_PIECES or is_of_model(key)
     merge_key(into, key, value, _PIECES if is_text else _LABELS if key in ANSWER_KEYS else _MAYBE_REPEATED)
 
@@ -94,24 +95,12 @@ def merge_key(into: dict[str, Any], key: str, value: Any, strings: int = _PIECES
         merge_object(target, value, strings)
     elif is_array(value):
         items = old if isinstance(old, Items) else Items()
-        if strings != _PIECES and _starts_with(value, items):
+        if strings != _PIECES and 0 < len(items) <= len(value) and join_pieces(items) == [*value[: len(items)]]:
             items = Items()  # the server repeats the whole list
         into[key] = items
         _merge_list(items, value, strings)
     elif strings == _LABELS or key not in _NAMES or old is None:
         into[key] = value
-
-
-def _starts_with(value: list[Any], items: Items) -> bool:
-    return 0 < len(items) <= len(value) and join_pieces(items) == [*value[: len(items)]]
-
-
-def _list_of(into: dict[str, Any], key: str) -> list[Any]:
-    """Return the list of a key, or a new list. The result is never a list of the provider: the deltas contain those lists."""
-    old = into.get(key)
-    items: list[Any] = old if is_array(old) and not isinstance(old, Pieces) else []
-    into[key] = items
-    return items
 
 
 def merge_object(into: dict[str, Any], wire: Mapping[str, Any], strings: int = _PIECES) -> None:
@@ -135,11 +124,6 @@ def _merge_list(into: Items, items: list[Any], strings: int) -> None:
         into.note(target)
 
 
-def _continues_thinking(last: Any, item: Mapping[str, Any]) -> bool:
-    is_thinking = is_object(last) and last.get("type") == item.get("type") == "thinking"
-    return is_thinking and "signature" not in last  # the signature is the last piece of a block
-
-
 def merge_parts(into: list[Any], parts: list[Any]) -> None:
     """Merge parts of a content. A piece of text or thinking is appended to the last part if that part has the same type."""
     for part in parts:
@@ -155,19 +139,20 @@ def merge_parts(into: list[Any], parts: list[Any]) -> None:
             into.append(target)
         for key, value in part.items():
             if is_array(value):
-                merge_parts(_list_of(target, key), value)
+                # Never merge into a list of the provider, because the deltas contain it.
+                old = target.get(key)
+                target[key] = inner = old if is_array(old) and not isinstance(old, Pieces) else []
+                merge_parts(inner, value)
             else:
                 merge_key(target, key, value)
 
 
 def check_parts(parts: Any) -> None:
     """Raise TypeError for parts that no API accepts: no list, an item that is no object, a text that is a list or object."""
-    if not (is_array(parts) and all(map(_is_part, parts))):
+    if not is_array(parts) or not all(
+        is_object(part) and not is_object(text := part.get("text")) and not is_array(text) for part in parts
+    ):
         raise TypeError("the content has a malformed part")
-
-
-def _is_part(part: Any) -> bool:
-    return is_object(part) and not is_object(text := part.get("text")) and not is_array(text)
 
 
 def is_text(part: Any) -> bool:

@@ -67,8 +67,7 @@ class CompletionRequest:
         message of the user after the tool messages. If there is nothing to change, the result is `body` itself. Raises
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
-        self._check_schema()
-        body = sendable_data(self.body) if self._known is None else self.body
+        body = self._checked_body()
         messages = body["messages"]
         if (self._known and self._known.is_chat) or is_chat(messages):
             return body
@@ -80,8 +79,7 @@ class CompletionRequest:
         Raises ConfigurationError for a setting or a part of a message that the Responses API does not support. Also raises
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
-        self._check_schema()
-        return responses_body(self._sendable_body(), self._known)
+        return responses_body(self._checked_body(), self._known)
 
     def _sendable_body(self) -> dict[str, Any]:
         # A middleware may have written text that UTF-8 cannot encode. Text of the run itself was repaired when it was recorded.
@@ -91,13 +89,14 @@ class CompletionRequest:
         """Return the result of `chat_body()` or `responses_body()` as JSON. Raises ValueError if it has no JSON form."""
         return body_json(body, self._known)
 
-    def _check_schema(self) -> None:
+    def _checked_body(self) -> dict[str, Any]:
         if self._has_schema_beside_tools:
             raise ConfigurationError(
                 f'mode="schema" cannot be used by agent {self.agent.name!r}, which has functions: most servers suppress or '
                 "force calls if a request has functions and a schema. Only OpenAI's Responses API supports both. Use "
                 'mode="auto" or mode="tool"'
             )
+        return self._sendable_body()
 
     def copy(self) -> "CompletionRequest":
         """Return a copy that shares no dict and no list with this request."""
@@ -200,10 +199,8 @@ def build_request(
         "messages": [*system, *messages],
         "stream": settings.stream,
     }
-    if tool_choice is not None:
-        body["tool_choice"] = (
-            tool_choice  # overrides `model_settings`, because the run may have relaxed the choice to "auto"
-        )
+    if tool_choice is not None:  # overrides `model_settings`, because the run may have relaxed the choice to "auto"
+        body["tool_choice"] = tool_choice
     if settings.model_override:
         body["model"] = settings.model_override
     if not settings.stream:
@@ -229,8 +226,7 @@ def relaxed(tool_choice: Any) -> Any:
     """Return the choice as "auto", with the same allowed tools."""
     if not is_forced(tool_choice):
         return tool_choice
-    allowed = _allowed_tools(tool_choice)
-    if allowed is None:
+    if (allowed := _allowed_tools(tool_choice)) is None:
         return "auto"
     auto = {**allowed, "mode": "auto"}
     return auto if allowed is tool_choice else {**tool_choice, "allowed_tools": auto}

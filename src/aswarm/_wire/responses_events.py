@@ -56,14 +56,14 @@ class ResponsesDecoder:
 
     def feed(self, piece: bytes) -> Iterator[Chunk]:
         """Add bytes; yield the complete chunks. Raises the errors of `AnswerDecoder` and `ResponseReader`."""
-        for event in () if self.is_done else self._decoder.feed(piece):
-            yield from self._reader.read(event)
-            if self._reader.is_done:
-                return
+        return self._read(self._decoder.feed(piece)) if not self.is_done else iter(())
 
     def end(self) -> Iterator[Chunk]:
         """Yield the last chunks, at the end of the body. The rest after the response, such as a part of `[DONE]`, is ignored."""
-        for event in () if self.is_done else self._decoder.end():
+        return self._read(self._decoder.end()) if not self.is_done else iter(())
+
+    def _read(self, events: Iterator[Mapping[str, Any]]) -> Iterator[Chunk]:
+        for event in events:
             yield from self._reader.read(event)
             if self._reader.is_done:
                 return
@@ -90,7 +90,7 @@ class _StreamedCall:
 
 
 class ResponseReader:
-    """Reader of the events of one response. If `is_done` is true, the response is complete: read no further event."""
+    """Reader of the events of one response. If `is_done` is true, the response is complete, and later events are ignored."""
 
     def __init__(self) -> None:
         # The keys are the id of the item, the id of the call, and `output_index`: some servers confuse or omit some of them.
@@ -110,6 +110,8 @@ class ResponseReader:
         Raises CompletionError for a malformed event of a known type. Raises ConfigurationError if the model calls a hosted
         tool that the client would have to execute.
         """
+        if self.is_done:
+            return ()
         try:
             kind = event.get("type")
             # Most events are pieces of text. A generator for each of them would take a third of the time.
@@ -172,11 +174,10 @@ class ResponseReader:
 
     def _start_item(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
         wire = event["item"]
-        kind = wire.get("type")
-        if kind in CALL_TYPES:
+        if wire.get("type") in CALL_TYPES:
             call = self._new_call(event)
             yield _chunk({"tool_calls": [{"index": call.index, **call_of(wire)}]})
-        elif kind == "message" and self._texts["content"]:
+        elif wire.get("type") == "message" and self._texts["content"]:
             self._next_message = NEXT_PART
 
     def _end_item(self, event: Mapping[str, Any]) -> Iterator[Chunk]:

@@ -42,13 +42,11 @@ Item = Mapping[str, Any]
 def message_of(items: Sequence[Item]) -> Message:
     """Return the message for the items of one response. It contains the items under `OUTPUT_ITEMS`, and no empty values."""
     text, refusal, calls = _content_of(items)
-    reasoning = NEXT_PART.join(
-        filter(None, [reasoning_text(item) for item in items if item.get("type") == "reasoning"])
-    )
+    reasoning = [reasoning_text(item) for item in items if item.get("type") == "reasoning"]
     fields = {
         "content": text,
         "refusal": refusal,
-        "reasoning_content": reasoning,
+        "reasoning_content": NEXT_PART.join(filter(None, reasoning)),
         "tool_calls": calls,
         OUTPUT_ITEMS: list(items),
     }
@@ -80,10 +78,7 @@ def call_of(item: Item) -> Message:
 
 
 def _content_of(items: Sequence[Item]) -> tuple[str, str, list[Message]]:
-    """Return text, refusal and calls."""
-    texts: list[str] = []
-    refusals: list[str] = []
-    calls: list[Message] = []
+    texts, refusals, calls = list[str](), list[str](), list[Message]()
     for item in items:
         kind = item.get("type")
         if kind == "message":
@@ -137,11 +132,9 @@ def _is_of_model(item: Any) -> bool:
     if not is_object(item) or not isinstance(kind := item.get("type"), str) or kind in _NOT_OF_A_MODEL:
         return False
     parts = [part for key in ("content", "summary") if is_array(value := item.get(key)) for part in value]
-    return item.get("role") in (None, "assistant") and all(map(_has_texts, parts))
-
-
-def _has_texts(part: Any) -> bool:
-    return is_object(part) and all(isinstance(part.get(key), str | None) for key in ("text", "refusal"))
+    return item.get("role") in (None, "assistant") and all(
+        is_object(part) and all(isinstance(part.get(key), str | None) for key in ("text", "refusal")) for part in parts
+    )
 
 
 def _matches(message: Message, items: Sequence[Item]) -> bool:

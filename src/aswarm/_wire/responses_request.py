@@ -74,7 +74,7 @@ def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -
     settings = {_RENAMED.get(key, key): value for key, value in body.items() if key not in _NOT_SENT}
     text = _joined(body.get("text"), format=_text_format(body.get("response_format")), verbosity=body.get("verbosity"))
     instructions, messages = _split_instructions(body["messages"], text.get("format"))
-    include = _include(body)
+    include, options = _include(body), _joined(body.get("stream_options"))
     readable = _readable(body, include)
     earlier = None if known is None else known.input
     start = earlier if earlier and earlier.is_start_of(messages, readable) else InputHistory(readable)
@@ -88,7 +88,8 @@ def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -
         "tool_choice": _flat(body.get("tool_choice")),
         "reasoning": _joined(body.get("reasoning"), effort=body.get("reasoning_effort")),
         "text": text,
-        "stream_options": _without_usage(body.get("stream_options")),
+        # A stream of the Responses API always ends with the usage.
+        "stream_options": {key: value for key, value in options.items() if key != "include_usage"},
         "include": include,
     }
     filled = {key: value for key, value in mapped.items() if value or key == "input"}
@@ -109,7 +110,7 @@ def _check(key: str, value: object) -> None:
 
 
 def _joined(settings: Any, **chat: Any) -> dict[str, Any]:
-    """Return a setting that is an object. `own`: the user's value in the form of the Responses API; it overrides `chat`."""
+    # `settings`: the user's value in the form of the Responses API; it overrides `chat`.
     base: Mapping[str, Any] = settings if is_object(settings) else {}
     return {**{key: value for key, value in chat.items() if value is not None}, **base}
 
@@ -117,11 +118,6 @@ def _joined(settings: Any, **chat: Any) -> dict[str, Any]:
 def _text_format(response_format: Any) -> Any:
     schema = response_format.get("json_schema") if is_object(response_format) else None
     return {"type": "json_schema", **schema} if is_object(schema) else response_format
-
-
-def _without_usage(options: Any) -> dict[str, Any]:
-    # A stream of the Responses API always ends with the usage.
-    return {key: value for key, value in options.items() if key != "include_usage"} if is_object(options) else {}
 
 
 def _include(body: Mapping[str, Any]) -> list[Any]:
@@ -252,7 +248,6 @@ class KnownHistory:
 
 
 def _item_of(message: Message, outputs: Mapping[str, Item]) -> Item:
-    """Return the item of a message that is not from the model."""
     role = message["role"]
     if role == "tool":
         call_id: str = message["tool_call_id"]
