@@ -96,18 +96,15 @@ class HttpxResponse:
         return headers
 
     async def read(self) -> bytes:
-        """Return the whole body."""
         body: bytes = await self._response.aread()
         return body
 
     def start_reading(self) -> Callable[[], Awaitable[bytes]]:
-        """Return the function that reads the next bytes; b"" at the end."""
         next_of: Any = anext  # no type checker knows the overloads of anext in a partial
         self._pieces = self._response.aiter_bytes()
         return functools.partial(next_of, self._pieces, b"")
 
     async def aclose(self) -> None:
-        """Close the connection, unless the whole body was read."""
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):
             if self._pieces is not None:
                 await self._pieces.aclose()

@@ -57,12 +57,7 @@ class Api:
             return None
 
     def create_of(self, client: Any) -> Any:
-        """Return the `create` method of the client, or None."""
         return getattr(self.resource_of(client), "create", None)
-
-
-def _read_until_done(reader: ResponseReader) -> Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]:
-    return lambda event: () if reader.is_done else reader.read(event)
 
 
 CHAT = Api(
@@ -80,7 +75,7 @@ RESPONSES = Api(
     body=CompletionRequest.responses_body,
     make_decoder=ResponsesDecoder,
     read_whole=whole_response,
-    make_reader=lambda: _read_until_done(ResponseReader()),
+    make_reader=lambda: ResponseReader().read,
     ends_silently=False,
 )
 # The Responses API of OpenAI's own servers. Only these servers support a schema in a request with tools.

@@ -52,15 +52,13 @@ class _End:
     """
 
     def __init__(self) -> None:
-        self._has_started = self._has_finished = False
-        self.is_at_usage = False
+        self._has_started = self._has_finished = self.is_at_usage = False
 
     @property
     def is_missing(self) -> bool:
         return self._has_started and not self._has_finished
 
     def note(self, chunk: Mapping[str, Any]) -> None:
-        """Read the next chunk of the stream."""
         self.is_at_usage = self._has_started and bool(chunk.get("usage"))
         choices: Iterable[Any] = chunk.get("choices") or ()
         self._has_started = self._has_started or bool(choices)
@@ -114,18 +112,14 @@ class CompatibleClientSource:
 
     async def reply(self, request: CompletionRequest) -> Any:
         """Return the result of `create`: a completion, or a stream of chunks. Raises `CompletionError`."""
-        reply, _ = await self._ask(request)
-        return reply
+        return (await self._ask(request))[0]
 
     async def _ask(self, request: CompletionRequest) -> tuple[Any, bool]:
-        """Return the reply, and whether it had to be awaited."""
         try:
             client = self.without_retries() if request.max_retries == 0 and self.without_retries else self.client
             create = self.api.create_of(client)
             body = self.api.body(request)
-            if not (
-                self.include_usage or _names_stream_options(create)
-            ):  # many mocks and libraries reject the argument
+            if not (self.include_usage or _names_stream_options(create)):  # many mocks and libraries reject it
                 body = {key: value for key, value in body.items() if key != "stream_options"}
             create = functools.partial(create, **body)
             reply: Any = create() if is_async(create) else await self.call(functools.partial(_call_create, create))
@@ -289,8 +283,7 @@ def _body_of(error: Exception) -> Any:
     with suppress(Exception):  # no response, a response that was not read, or a mock
         body = response.text or body
         body = json.loads(response.text)
-    data: Any = body
-    return data if is_object(data) or is_array(data) or isinstance(data, str) else None
+    return body if is_object(body) or is_array(body) or isinstance(body, str) else None
 
 
 def _code_in(body: Any) -> Any:
@@ -305,11 +298,7 @@ def _with_text_of(body: Any, text: str) -> str:
     """Return the text of an exception with the text of the provider, if it is not in it already. An HTML page is shortened."""
     text = shortened(text, _LONGEST)
     # openai 2 shows the `repr` of the body, in which quotes and line breaks are escaped.
-    missing = [
-        provider_text
-        for provider_text in provider_texts(body)
-        if provider_text not in text and repr(provider_text)[1:-1] not in text
-    ]
+    missing = [said for said in provider_texts(body) if said not in text and repr(said)[1:-1] not in text]
     return f"{text} - {shortened('; '.join(missing), _LONGEST // 2)}" if missing else text
 
 
@@ -337,9 +326,8 @@ def failed_request(error: Exception, request: CompletionRequest, url: str = "") 
     if type(error) in _LOCAL_FAULTS or (type(error) in _FAULTS_OF_POST and not _has_json(request.body)):
         return _local_fault(error)
     if isinstance(failure, CompletionError) and failure is not error:
-        failure.args = (
-            f"{failure}{place_and_cause(error, failure.status_code, request.body.get('model'), url, str(failure))}",
-        )
+        cause = place_and_cause(error, failure.status_code, request.body.get("model"), url, str(failure))
+        failure.args = (f"{failure}{cause}",)
     return failure
 
 
@@ -364,5 +352,4 @@ def error_text(error: Exception) -> str:
     """Return class and text of the error, without header values. Add its cause if the text does not contain the cause."""
     hide_header_values(error)
     cause = error.__cause__
-    hidden = cause is not None and str(cause) not in str(error)
-    return named(error) + (f" ({named(cause)})" if cause is not None and hidden else "")
+    return named(error) + ("" if cause is None or str(cause) in str(error) else f" ({named(cause)})")

@@ -72,7 +72,6 @@ def make_client(transport: Transport = "auto", api: ApiName = "auto") -> AsyncOp
 
 
 async def close_client(client: Any) -> None:
-    """Close a client of `make_client`."""
     await (client.aclose() if isinstance(client, HTTPSource) else client.close())
 
 
@@ -120,7 +119,7 @@ def _on_aiohttp() -> dict[str, Any]:
 
 
 def _has_socks_proxy() -> bool:
-    """Return whether the environment or the system settings have a SOCKS proxy. httpx reads the same settings."""
+    """Return whether the environment or the system settings have a SOCKS proxy, also if NO_PROXY is "*"."""
     from urllib.request import getproxies  # noqa: PLC0415 - openai has already imported it
 
     proxies = getproxies()

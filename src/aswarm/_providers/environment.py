@@ -138,11 +138,8 @@ def close_forgotten(
     except RuntimeError:  # the event loop is closed, so `aclose` has nothing to await: one step completes `aclose`
         with suppress(StopIteration):
             aclose().send(None)
-    warnings.warn(
-        f"{owner} was not closed: use `async with AsyncSwarm()`, or await its aclose()",
-        ResourceWarning,
-        stacklevel=1,
-    )
+    text = f"{owner} was not closed: use `async with AsyncSwarm()`, or await its aclose()"
+    warnings.warn(text, ResourceWarning, stacklevel=1)
 
 
 def clean_key(key: str, swarm: str, kind: str) -> str:

@@ -239,14 +239,11 @@ def _key(api_key: Any) -> str:
 
 
 def _content(request: CompletionRequest, body: Mapping[str, Any]) -> bytes:
-    """Return the body as JSON bytes. Raises ConfigurationError if it has no JSON form."""
     for key, value in body.items():
         if key not in BUILT and not is_json(value):
             raise ConfigurationError(f"{key!r} of model_settings is not JSON; convert it, or {_USE_SDK}")
-    try:
+    with suppress(ValueError):  # also raised for a valid text that contains the letters NaN
         return request.json(body)
-    except ValueError:  # also raised for a valid text that contains the letters NaN
-        pass
     try:
         json.dumps(body, allow_nan=False)
         return to_json(body)
@@ -277,7 +274,7 @@ def _seconds_until_retry(failed: AswarmError, failures: int) -> float | None:
     """Return the seconds before a retry. None means no retry: it would fail again, or the server demands a long wait."""
     if not (isinstance(failed, CompletionError) and failed.retryable):
         return None
-    wait = failed.retry_after
-    if wait is not None and wait > _LONGEST_WAIT:
+    wait = failed.retry_after or 0.0
+    if wait > _LONGEST_WAIT:
         return None
     return wait or SDK_BACKOFF.seconds(failures, random.random())  # noqa: S311 - not for cryptography

@@ -34,15 +34,12 @@ class AiohttpResponse:
 
     @property
     def has_ended(self) -> bool:
-        """Whether all bytes have arrived. After the last byte, another request may already use the connection."""
         return self._response.content.is_eof()
 
     def start_reading(self) -> Callable[[], Awaitable[bytes]]:
-        """Return the function that reads the next bytes; b"" at the end."""
         return self._response.content.readany
 
     async def aclose(self) -> None:
-        """Close the connection, unless the whole body was read."""
         self._response.close()
 
 
@@ -80,7 +77,6 @@ class AiohttpConnections:
         weakref.finalize(self, close_forgotten, "an HTTPSource", forget, session.close, task_spawner())
 
     async def send(self, request: Outgoing) -> AiohttpResponse:
-        """Send a request. Return the response after its headers have arrived."""
         method, address, content, headers, limit = request
         url = self._url(address)
         options: dict[str, Any] = {} if limit is None else {"timeout": _timeout(limit)}
@@ -99,7 +95,6 @@ class AiohttpConnections:
         return AiohttpResponse(response)
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._session.close()
 
 

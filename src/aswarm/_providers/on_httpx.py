@@ -37,7 +37,6 @@ class HttpxConnections:
             raise ConfigurationError(f"the SOCKS proxy of the environment cannot be used: {error}") from error
 
     async def send(self, request: Outgoing) -> HttpxResponse:
-        """Send a request. Return the response after its headers have arrived."""
         method, url, content, headers, limit = request
         options: dict[str, Any] = {} if limit is None else {"timeout": _timeout(limit)}
         is_tls = self._is_tls or url.lower().startswith("https:")
@@ -48,7 +47,6 @@ class HttpxConnections:
         return HttpxResponse(await client.send(http_request, stream=True, follow_redirects=False))
 
     async def aclose(self) -> None:
-        """Close all connections."""
         for client in self._clients.values():
             await client.aclose()
 

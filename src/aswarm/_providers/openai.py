@@ -277,8 +277,8 @@ class _BlockingResponse:
         # `close` alone does not close the connection while the abandoned thread still reads from it.
         stream = self.response.extensions.get("network_stream")  # documented by httpx; absent with some transports
         connection = None if stream is None else stream.get_extra_info("socket")
-        if connection is not None:
-            with suppress(OSError):
+        with suppress(OSError):
+            if connection is not None:
                 connection.shutdown(socket.SHUT_RDWR)
 
     async def aclose(self) -> None:
