@@ -15,11 +15,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from aswarm._values.agent import Agent, is_agent
 from aswarm._values.errors import CallerMistake, ConfigurationError
 
+from .hints import closure_of
 from .tool import Tool
 
 _MOST = 1000  # items of a list or a dict that are searched
@@ -139,15 +140,12 @@ class AgentDirectory:
 # --- the search -------------------------------------------------------------------------------------------------------
 
 
-class _Found:
+class _Found(NamedTuple):
     """An agent and the place where the search found it. `is_declared`: whether it was found in `functions` alone."""
 
-    __slots__ = ("agent", "is_declared", "place")
-
-    def __init__(self, agent: Agent, place: str, *, is_declared: bool) -> None:
-        self.agent = agent
-        self.place = place
-        self.is_declared = is_declared
+    agent: Agent
+    place: str
+    is_declared: bool
 
 
 def _by_name(entries: Iterable[_Found]) -> dict[str, list[_Found]]:
@@ -231,7 +229,7 @@ def _with_items(value: Any) -> list[Any]:
 def _values_of(function: Any, visited: set[int]) -> Iterator[tuple[str, Any]]:
     """Yield the values that a function has at hand, with their places. It may be in partials, tools, methods and decorators.
 
-    `seen`: the ids of the callables and globals that were read, because the functions of a module share its globals.
+    `visited`: the ids of the callables and globals that were read, because the functions of a module share its globals.
     """
     if id(function) in visited:
         return
@@ -262,9 +260,7 @@ def _values_of(function: Any, visited: set[int]) -> Iterator[tuple[str, Any]]:
 
 def _values_at_hand(function: Any, visited: set[int]) -> Iterator[tuple[str, Any]]:
     name = function.__qualname__
-    for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        with suppress(ValueError):  # no value yet, for example if two functions refer to each other
-            yield f"{variable} in {name}", cell.cell_contents
+    yield from ((f"{variable} in {name}", value) for variable, value in closure_of(function).items())
     defaults: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     yield from ((f"a default of {name}", value) for value in defaults)
     if (wrapped := function.__dict__.get("__wrapped__")) is not None:

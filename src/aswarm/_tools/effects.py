@@ -75,7 +75,7 @@ def _admits(hint: Any, kind: type) -> bool:
     if origin in (Union, types.UnionType) or (
         isinstance(origin, type) and issubclass(origin, Awaitable | AsyncIterable)
     ):
-        return any(_admits(each, kind) for each in get_args(hint))
+        return any(_admits(option, kind) for option in get_args(hint))
     if hint is None or origin is Literal or is_typeddict(hint):
         return False
     hint = get_origin(hint) or hint

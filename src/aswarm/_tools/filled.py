@@ -5,18 +5,25 @@ The module finds them in the hints of a function, and decides whether a value su
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 import warnings
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from aswarm._values.errors import ConfigurationError
 
-from .hints import EMPTY, bound_by_partials, name_of, resolve_hints, signature_of, without_attributes
+from .hints import (
+    EMPTY,
+    bound_by_partials,
+    cached_by_function,
+    name_of,
+    resolve_hints,
+    signature_of,
+    without_attributes,
+)
 
 if TYPE_CHECKING:
     from aswarm._values.context_types import ContextType
@@ -50,15 +57,13 @@ class ResourceParameter:
     def fault(self, resources: Mapping[str, object]) -> str:
         """Return the reason why these resources do not suit the parameter; empty if they do."""
         if self.name not in resources:
-            if not self.is_required:
-                return ""
-            remedy = f"pass resources={{{self.name!r}: ...}} to the run or to the swarm"
-            return f"the resource {self.name!r} is missing; {remedy}"
+            missing = f"the resource {self.name!r} is missing; pass resources={{{self.name!r}: ...}} to the run or to the swarm"
+            return missing if self.is_required else ""
         value = resources[self.name]
         if self.kinds is None or isinstance(value, self.kinds):
             return ""
-        remedy = "pass one, or use a Protocol in the hint"
         kind = self.hint.__name__ if isinstance(self.hint, type) else str(self.hint)
+        remedy = "pass one, or use a Protocol in the hint"
         return f"the resource {self.name!r} is of the class {type(value).__name__}, not {kind}; {remedy}"
 
 
@@ -81,7 +86,6 @@ class Filled:
         return self.kind is not None or bool(self.resources)
 
     def resources_of(self, resources: Mapping[str, object]) -> dict[str, object]:
-        """Return the arguments for the parameters with a resource."""
         return {resource.name: resources[resource.name] for resource in self.resources if resource.name in resources}
 
 
@@ -99,19 +103,12 @@ def filled_by(function: Callable[..., Any], hints: Mapping[str, Any], context: s
         for key in hints
         if key in parameters and is_resource(hints[key])
     )
-    if context_name is None and not resources:
-        return None
     if context_name is None:
-        return Filled(None, None, resources, is_read_only=False)
+        return Filled(None, None, resources, is_read_only=False) if resources else None
     kind = _kind_of(hints[context_name], function)
-    return Filled(
-        context_name, kind, resources, _is_mapping(hints[context_name]) if kind is None else kind.is_read_only
-    )
-
-
-def _is_mapping(hint: Any) -> bool:
-    hint = _inside(hint)
-    return (get_origin(hint) or hint) in (Mapping, types.MappingProxyType)
+    hint = _inside(hints[context_name])
+    is_mapping = (get_origin(hint) or hint) in (Mapping, types.MappingProxyType)
+    return Filled(context_name, kind, resources, is_mapping if kind is None else kind.is_read_only)
 
 
 def _kind_of(hint: Any, function: Callable[..., Any]) -> ContextType | None:
@@ -129,7 +126,6 @@ _SWARMS = (Any, EMPTY, dict, dict[str, Any], Mapping, Mapping[str, Any], Mapping
 
 
 def is_resource(hint: Any) -> bool:
-    """Return whether the hint is `Resource[...]`."""
     return get_origin(hint) is Annotated and any(argument is _MARK for argument in get_args(hint)[1:])
 
 
@@ -162,25 +158,13 @@ def _classes(hint: Any) -> tuple[type, ...] | None:
 
 # --- functions that are not tools: instructions, `approve`, and checks of guards ----------------------------------------
 
-# The keys contain the id(), and the values a weak reference, because a callable may be unhashable.
-_known: dict[object, tuple[weakref.ref[Any], Filled | None]] = {}
-
 
 def filled_parameters(function: Any, context: int | str = CONTEXT) -> Filled | None:
     """Return the parameters of a function that the run fills; None if there is none. The result is cached.
 
     `context`: the name of the parameter of the context variables, or its position. Raises ConfigurationError as `filled_by`.
     """
-    # A bound method is a new object on each look-up; only its function stays the same.
-    owner: Any = function.__func__ if inspect.ismethod(function) else function
-    key = (id(owner), owner is function, context)
-    known = _known.get(key)
-    if known is not None and known[0]() is owner:
-        return known[1]
-    filled = _filled_parameters(function, context)
-    with suppress(TypeError):  # an instance with __slots__ and no __weakref__
-        _known[key] = (weakref.ref(owner, lambda _: _known.pop(key, None)), filled)
-    return filled
+    return cached_by_function(function, ("filled", context), functools.partial(_filled_parameters, function, context))
 
 
 def _filled_parameters(function: Any, context: int | str) -> Filled | None:
@@ -192,9 +176,9 @@ def _filled_parameters(function: Any, context: int | str) -> Filled | None:
         parameters.pop(bound, None)
     named = {key: parameter for key, parameter in parameters.items() if may_be_resource(parameter)}
     name = (
-        context
-        if isinstance(context, str)
-        else _at(context, [parameter for parameter in parameters.values() if parameter.name not in named])
+        _at(context, [item for key, item in parameters.items() if key not in named])
+        if isinstance(context, int)
+        else context
     )
     if name in parameters:
         named[name] = parameters[name]

@@ -13,12 +13,14 @@ import sys
 import types
 import typing
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.local_names import innermost, is_local, local_names
 
+T = TypeVar("T")
 EMPTY = inspect.Parameter.empty
 _CONSEQUENCES = {"return": "", "context_variables": "; the function gets a dict"}
 
@@ -40,7 +42,6 @@ def partials_of(function: Any) -> Iterator[functools.partial[Any]]:
 
 
 def behind_partials(function: Any) -> Any:
-    """Return the function inside the partials."""
     for partial in partials_of(function):
         function = partial.func
     return function
@@ -74,6 +75,25 @@ def with_attribute(function: Any, name: str) -> Any:
     return next((partial for partial in partials_of(function) if name in vars(partial)), behind_partials(function))
 
 
+def cached_by_function(function: Any, arguments: tuple[object, ...], make: Callable[[], T]) -> T:
+    """Return `make()`, cached for these arguments as long as the function exists. The result must not refer to it."""
+    # Each access to a bound method creates a new object, but its function is always the same object.
+    owner: Any = function.__func__ if inspect.ismethod(function) else function
+    key = (id(owner), owner is function, *arguments)
+    cached = _cached.get(key)
+    if cached is not None and cached[0]() is owner:
+        return cast("T", cached[1])
+    value = make()
+    with contextlib.suppress(TypeError):  # an instance with __slots__ and no __weakref__
+        _cached[key] = (weakref.ref(owner, lambda _: _cached.pop(key, None)), value)
+    return value
+
+
+# Weak references, so that a value is freed together with its function. The keys contain the id(), because a callable may be
+# unhashable.
+_cached: dict[object, tuple[weakref.ref[Any], object]] = {}
+
+
 def name_of(function: object) -> str:
     """Return the name for the model: `__name__` of a partial if it was set, otherwise the name of the function or class."""
     name = getattr(with_attribute(function, "__name__"), "__name__", None)
@@ -96,13 +116,11 @@ def resolve_hints(function: Callable[..., Any], parameters: Mapping[str, inspect
     """
     raw = {key: parameter.annotation for key, parameter in parameters.items()}
     raw["return"] = signature_of(function).return_annotation
-    hints: dict[str, Any] = {}
-    for key, hint in raw.items():
-        if hint is EMPTY:
-            hints[key] = Any if key != "return" else EMPTY
-        else:
-            hints[key] = _resolve(function, key, hint)
-    return hints
+    return {key: _missing(key) if hint is EMPTY else _resolve(function, key, hint) for key, hint in raw.items()}
+
+
+def _missing(key: str) -> Any:
+    return EMPTY if key == "return" else Any
 
 
 def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
@@ -113,18 +131,14 @@ def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
     holder = types.SimpleNamespace(__annotations__={key: hint})
     try:
         try:
-            return typing.get_type_hints(holder, namespace, _closure(inner), include_extras=True)[key]
+            return typing.get_type_hints(holder, namespace, closure_of(inner), include_extras=True)[key]
         except NameError:
-            names = {**_closure(inner), **_local_names(function, inner)}
+            names = {**closure_of(inner), **_local_names(function, inner)}
             return typing.get_type_hints(holder, namespace, names, include_extras=True)[key]
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         fault = f"function {name_of(function)!r}: the hint of {key!r} cannot be resolved ({error})"
-        if (
-            isinstance(error, NameError)
-            and inspect.isfunction(inner)
-            and is_local(inner, error.name)
-            and key != "return"
-        ):
+        is_parameter = inspect.isfunction(inner) and key != "return"
+        if is_parameter and isinstance(error, NameError) and is_local(inner, error.name):
             raise ConfigurationError(
                 f"{fault}; define the class at the top level of its module, or make the tool inside of the function that "
                 "defines the class"
@@ -133,7 +147,7 @@ def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
             raise ConfigurationError(f"{fault}; import the class at run time, not only for type checkers") from error
         consequence = _CONSEQUENCES.get(key, "; the model is asked for a string")
         warn_of(function, f"{fault}{consequence}")
-        return Any if key != "return" else EMPTY
+        return _missing(key)
 
 
 def warn_of(function: Callable[..., Any], text: str) -> None:
@@ -155,7 +169,8 @@ def _local_names(function: Any, inner: Any) -> dict[str, Any]:
     return local_names(inner, bound if isinstance(bound, type) else type(bound))
 
 
-def _closure(function: Any) -> dict[str, Any]:
+def closure_of(function: Any) -> dict[str, Any]:
+    """Return the variables of the closure of a function that have a value."""
     names: Any = function.__code__.co_freevars if inspect.isfunction(function) else ()
     closure: dict[str, Any] = {}
     for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):

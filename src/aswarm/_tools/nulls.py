@@ -21,10 +21,8 @@ def without_refused_nulls(
     `schema`: the JSON schema of the parameters. A parameter or a field has a default if it is not required. A null in a list
     or in a dict of any keys stays.
     """
-    refused = [
-        detail["loc"] for detail in error.errors(include_url=False, include_context=False) if detail["input"] is None
-    ]
-    if not refused:
+    details = error.errors(include_url=False, include_context=False)
+    if not (refused := [detail["loc"] for detail in details if detail["input"] is None]):
         return None
     data: dict[str, Any] = from_json(to_json(arguments, inf_nan_mode="constants"))
     definitions = schema.get("$defs", {})
@@ -38,12 +36,8 @@ def without_optional_nulls(arguments: Mapping[str, Any], schema: Mapping[str, An
     For a JSON schema of another program, which validates the arguments itself.
     """
     definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
-    optional = {
-        key: property_schema
-        for key, property_schema in schema["properties"].items()
-        if key not in schema.get("required", ())
-    }
-    refusing = {key for key, property_schema in optional.items() if not _takes_null(property_schema, definitions)}
+    optional = schema["properties"].keys() - set(schema.get("required", ()))
+    refusing = {key for key in optional if not _takes_null(schema["properties"][key], definitions)}
     return {key: value for key, value in arguments.items() if value is not None or key not in refusing}
 
 

@@ -58,7 +58,7 @@ _VALUES = ("default", "examples", "enum", "const")  # keywords with values, not 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSchema:
-    """The name and the schema of a function for the model. They must not refer to the function, see `_schemas` in `tool`.
+    """The name and the schema of a function for the model. They must not refer to the function, see `cached_by_function`.
 
     `json`: the tool in the form of the API.
     `returns`: the return hint, or `inspect.Parameter.empty`.
@@ -94,9 +94,8 @@ class _Validator:
         sent = dict(arguments)
         for key in unset:
             sent.pop(key, None)
-        others = (
-            {key: sent.pop(key) for key in arguments if key in sent and key not in self.known} if self.extra else {}
-        )
+        unknown = [key for key in sent if key not in self.known] if self.extra else []
+        others = {key: sent.pop(key) for key in unknown}
         valid: dict[str, Any] = {}
         faults: list[str] = []
         for adapter, part in ((self.named, sent), (self.extra, others)):
@@ -146,7 +145,8 @@ def schema_of(
     required = [key for key, argument in offered.items() if argument.default is EMPTY]
     optional = {key: parameter.default for key, parameter in offered.items() if parameter.default is not EMPTY}
     accepted = {key: _accepted(hint, optional[key]) if key in optional else hint for key, hint in hints.items()}
-    schema = _plain_schema(hints, required)
+    fields = {key: hint if key in required else NotRequired[hint] for key, hint in hints.items()}
+    schema: dict[str, Any] = without_titles(_adapter(fields, _LAX).json_schema())
     validator = _Validator(
         _adapter(accepted, {**_LAX, "extra": "forbid"}),
         _extra_adapter(name, resolved[extra.name], strict, faults) if extra else None,
@@ -204,12 +204,6 @@ def _json(
     return {"type": "function", "function": function}
 
 
-def _plain_schema(hints: Mapping[str, Any], required: list[str]) -> dict[str, Any]:
-    fields = {key: hint if key in required else NotRequired[hint] for key, hint in hints.items()}
-    schema: dict[str, Any] = without_titles(_adapter(fields, _LAX).json_schema())
-    return schema
-
-
 def ready_schema(
     function: Callable[..., Any], *, name: str, description: str, parameters: Mapping[str, Any]
 ) -> FunctionSchema:
@@ -222,26 +216,16 @@ def ready_schema(
     except (TypeError, ValueError):  # a builtin without a signature
         hints: dict[str, Any] = {"return": EMPTY}
     else:
-        hints = resolve_hints(
-            function,
-            {
-                key: parameter
-                for key, parameter in own_parameters.items()
-                if key == CONTEXT or may_be_resource(parameter)
-            },
-        )
+        may_be_filled = {key: item for key, item in own_parameters.items() if key == CONTEXT or may_be_resource(item)}
+        hints = resolve_hints(function, may_be_filled)
     filled = filled_by(function, {key: hint for key, hint in hints.items() if key == CONTEXT or is_resource(hint)})
     return FunctionSchema(
         name=name,
         json={"type": "function", "function": offered},
         returns=hints["return"],
-        validate=_hiding(filled, _without_context),
+        validate=_hiding(filled, lambda sent: {key: value for key, value in sent.items() if key != CONTEXT}),
         filled=filled,
     )
-
-
-def _without_context(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in arguments.items() if key != CONTEXT}
 
 
 def _checked_name(name: str, function: Callable[..., Any]) -> str:
@@ -398,7 +382,6 @@ def _as_swarm(hint: Any, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_titles(schema: Any) -> Any:
-    """Return the schema without pydantic's titles."""
     return map_schemas(lambda subschema: {key: value for key, value in subschema.items() if key != "title"}, schema)
 
 

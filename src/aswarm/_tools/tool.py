@@ -12,7 +12,6 @@ import functools
 import inspect
 import json
 import sys
-import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from typing import (
     Any,
@@ -35,7 +34,7 @@ from aswarm._values.settings import Limiter
 
 from .effects import Effects, effects_of
 from .filled import Filled, filled_parameters
-from .hints import annotations_of, has_code_flag, name_of
+from .hints import annotations_of, cached_by_function, has_code_flag, name_of
 from .options import check_names, check_options
 from .schema import FunctionSchema, ready_schema, schema_of
 
@@ -55,11 +54,7 @@ class _TypedApproval(Protocol):
 Approval: TypeAlias = bool | Callable[[dict[str, Any], Mapping[str, Any]], _Needed] | _TypedApproval
 """The option `approve` of `@tool`: whether a call waits for an approval, or a function that decides for each call."""
 NEEDS_APPROVAL = "needs approval"
-_COPIED = (
-    "__module__",
-    "__qualname__",
-    "__doc__",
-)  # attributes of the function, as functools.update_wrapper copies them
+_COPIED = ("__module__", "__qualname__", "__doc__")  # as functools.update_wrapper copies them
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -122,10 +117,10 @@ class Tool(Generic[P, R]):
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Pickle a tool of a module by its name, as Python pickles functions. Any other tool is pickled by its fields."""
         path = str(getattr(self, "__qualname__", ""))  # a callable object has none
-        found: Any = sys.modules.get(self.__module__)
+        target: Any = sys.modules.get(self.__module__)
         for name in path.split("."):
-            found = getattr(found, name, None)
-        return path if found is self else super().__reduce_ex__(protocol)
+            target = getattr(target, name, None)
+        return path if target is self else super().__reduce_ex__(protocol)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the cached properties, because not all of them can be pickled."""
@@ -136,9 +131,10 @@ class Tool(Generic[P, R]):
 
     @functools.cached_property
     def _schema(self) -> FunctionSchema:
-        """The schema of the function for the model, and the check of the arguments."""
         if self.parameters is None:
-            return _schema_once(self.function, self.name, self.description, self.strict)
+            options: dict[str, Any] = {"name": self.name, "description": self.description, "strict": self.strict}
+            make = functools.partial(schema_of, self.function, **options)
+            return cached_by_function(self.function, ("schema", *options.values()), make)
         return ready_schema(
             self.function,
             name=self.name or name_of(self.function),
@@ -294,9 +290,9 @@ def function_tool(
     running |= {"thread": thread, "abandon_on_cancel": abandon_on_cancel, "repeatable": repeatable, "polls": polls}
     running |= {"may_wait": may_wait, "check_decision": check_decision}
     copied = _checked_parameters(name, parameters)
-    made = Tool(function, name=name, description=description, parameters=copied, **running)
-    _ = made._schema  # raises for a name that the API refuses
-    return made
+    created = Tool(function, name=name, description=description, parameters=copied, **running)
+    _ = created._schema  # raises for a name that the API refuses
+    return created
 
 
 def external_tool(*, name: str, description: str, parameters: Mapping[str, Any]) -> Tool[..., Any]:
@@ -310,8 +306,8 @@ def external_tool(*, name: str, description: str, parameters: Mapping[str, Any])
 
     Raises ConfigurationError if the API rejects the name, or if `parameters` is not the JSON schema of an object.
     """
-    made = function_tool(never_runs, name=name, description=description, parameters=parameters)
-    return dataclasses.replace(made, is_external=True)
+    placeholder = function_tool(never_runs, name=name, description=description, parameters=parameters)
+    return dataclasses.replace(placeholder, is_external=True)
 
 
 async def never_runs(**_: Any) -> None:
@@ -345,29 +341,6 @@ def function_to_json(function: Callable[..., Any]) -> dict[str, Any]:
     use: `*args`, positional-only parameters, rejected names.
     """
     return cast("dict[str, Any]", json.loads(json.dumps(as_tool(function)._schema.json)))
-
-
-# Weak references, so that a schema is freed together with its function. The keys contain the id(), because a callable may be
-# unhashable. A schema must not refer to its function, because the reference would keep the function alive.
-_schemas: dict[object, tuple[weakref.ref[Any], FunctionSchema]] = {}
-
-
-def _schema_once(
-    function: Callable[..., Any], name: str | None, description: str | None, strict: bool
-) -> FunctionSchema:
-    # Each access to a bound method creates a new object, but its function is always the same object.
-    owner: Any = function.__func__ if inspect.ismethod(function) else function
-    key = (id(owner), owner is function, name, description, strict)
-    cached = _schemas.get(key)
-    if cached is not None and cached[0]() is owner:
-        return cached[1]
-    schema = schema_of(function, name=name, description=description, strict=strict)
-    try:
-        reference = weakref.ref(owner, lambda _: _schemas.pop(key, None))
-    except TypeError:  # an instance with __slots__ and no __weakref__
-        return schema
-    _schemas[key] = (reference, schema)
-    return schema
 
 
 def as_tool(function: Any) -> Tool[..., Any]:

@@ -26,9 +26,9 @@ def _handoff(agent: Agent, number: int) -> Tool[[], Agent]:
     def transfer() -> Agent:
         return agent
 
-    made = Tool(transfer, concurrent=True, thread=False)
-    made.__dict__.update(_schema=_handoff_schema(agent.name, number), is_handoff=True)
-    return made
+    handoff = Tool(transfer, concurrent=True, thread=False)
+    handoff.__dict__.update(_schema=_handoff_schema(agent.name, number), is_handoff=True)
+    return handoff
 
 
 @functools.lru_cache(maxsize=1024)
@@ -55,7 +55,6 @@ class Toolbox:
         self.needs = tuple(_needs_of(self.tools.values()))
 
     def fits(self, agent: Agent) -> bool:
-        """Return whether the agent still lists the same functions."""
         functions = self._functions
         return len(functions) == len(agent.functions) and all(map(operator.is_, functions, agent.functions))
 
@@ -65,12 +64,12 @@ class Toolbox:
 
 
 def _needs_of(tools: Iterable[Tool[..., Any]]) -> Iterator[tuple[str, Filled]]:
-    for made in tools:
-        name = made._schema.name
-        for place, filled in ((name, made._schema.filled), (f"approve of {name}", made._filled_by_approve)):
+    for tool in tools:
+        name = tool._schema.name
+        for place, filled in ((name, tool._schema.filled), (f"approve of {name}", tool._filled_by_approve)):
             if filled is not None and filled.is_typed:
                 yield place, filled
-        for place, filled in _needs_of(made._inside):
+        for place, filled in _needs_of(tool._inside):
             yield f"{place} in {name}", filled
 
 
@@ -99,11 +98,11 @@ def tools_of(agent: Agent) -> dict[str, Tool[..., Any]]:
 
 def _tools_by_name(agent: Agent, functions: Iterable[Any]) -> dict[str, Tool[..., Any]]:
     tools: dict[str, Tool[..., Any]] = {}
-    for made in _distinct_tools(functions):
-        name = made._schema.name
+    for tool in _distinct_tools(functions):
+        name = tool._schema.name
         if name in tools:
-            raise _clash(agent, name, tools[name], made)
-        tools[name] = made
+            raise _clash(agent, name, tools[name], tool)
+        tools[name] = tool
     return tools
 
 
@@ -125,28 +124,28 @@ def _distinct_tools(functions: Iterable[Any]) -> Iterator[Tool[..., Any]]:
         if is_agent(function):
             yield _handoff(function, 0 if slug(function.name) else next(free))
             continue
-        made = as_tool(function)
-        if (fault := made._schema.fault) and made is function:
+        tool = as_tool(function)
+        if (fault := tool._schema.fault) and tool is function:
             raise ConfigurationError(fault)
         if fault:
-            warn_of(made.function, fault)
-        yield made
+            warn_of(tool.function, fault)
+        yield tool
 
 
 def distinct(functions: Iterable[Any]) -> Iterator[Any]:
     """Yield the functions in the order of the list. Yield a function that is listed twice only once."""
-    seen: set[object] = set()
+    visited: set[object] = set()
     for function in functions:
         identity = _identity(function)
-        if identity not in seen:
-            seen.add(identity)
+        if identity not in visited:
+            visited.add(identity)
             yield function
 
 
 def _identity(function: Any) -> object:
     if isinstance(function, Tool):  # a tool in a class body: each access through an instance creates a new object
-        made = cast("Tool[..., Any]", function)
-        options = (id(getattr(made, field.name)) for field in dataclasses.fields(made) if field.name != "function")
-        return (_identity(made.function), *options)
+        tool = cast("Tool[..., Any]", function)
+        options = (id(getattr(tool, field.name)) for field in dataclasses.fields(tool) if field.name != "function")
+        return (_identity(tool.function), *options)
     # Each access to a bound method also creates a new object. But two bound methods of one function and instance are equal.
     return function if inspect.ismethod(function) else id(function)
