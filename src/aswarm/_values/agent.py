@@ -221,9 +221,7 @@ def _report_unknown_field(agent_type: type[Agent], key: str) -> None:
 
 
 def _shown_name(function: object) -> str:
-    if isinstance(function, Agent):
-        return function.name
-    return str(getattr(function, "__name__", type(function).__name__))
+    return function.name if is_agent(function) else str(getattr(function, "__name__", type(function).__name__))
 
 
 def _same_agent(left: Agent, right: Agent, compared: set[tuple[int, int]]) -> bool:
@@ -391,27 +389,24 @@ class Response(BaseModel, Generic[T_co]):  # noqa: PLW1641 - mutable, so not has
         output = self._output or (as_output(arguments[0]) if arguments else as_output(self.agent and self.agent.output))
         if output is None:
             raise ConfigurationError("the response has no output type; pass output=... to run() or to the agent")
+        stopped = OutputError(f"the run stopped before it had an answer: {_WHY.get(self.stop, self.stop)}")
+        stopped.response = self
+        if self.stop not in ("answer", "budget"):
+            raise stopped
         try:
-            why = _WHY.get(self.stop, self.stop)
-            if self.stop not in ("answer", "budget"):
-                raise OutputError(f"the run stopped before it had an answer: {why}")
-            try:
-                return cast("T_co", read_answer(answer_type(output), self.messages))
-            except OutputError as error:
-                if self.stop == "answer":
-                    raise
-                raise OutputError(f"the run stopped before it had an answer: {why}") from error
+            return cast("T_co", read_answer(answer_type(output), self.messages))
         except OutputError as error:
             error.response = self
-            raise
+            if self.stop == "answer":
+                raise
+            raise stopped from error
 
 
 def as_type(context: Mapping[Any, Any], kind: type[C]) -> C:
     """Return the context variables as a value of this type; see `Response.context_as`."""
     from .context_types import context_type  # noqa: PLC0415 - only a program with a typed context needs it
 
-    context_kind = context_type(kind)
-    if context_kind is None:
+    if (context_kind := context_type(kind)) is None:
         raise ConfigurationError(f"context_as takes a TypedDict, a dataclass or a pydantic model, not {kind!r}")
     return cast("C", context_kind.read(context))
 

@@ -68,10 +68,6 @@ class Budget:
             )
 
 
-def _is_above_0(value: object) -> bool:
-    return _is_amount(value) and value != 0
-
-
 def _is_amount(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
@@ -84,7 +80,7 @@ _EXPECTED: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     # These limits start at 1: with 0, a run could do nothing.
     **dict.fromkeys(("turns", "tokens", "repeats"), ("a whole number from 1", is_count)),
     **dict.fromkeys(("tool_calls", "handoffs"), ("a whole number from 0", is_count_from_0)),
-    **dict.fromkeys(("cost", "seconds"), ("a number above 0", _is_above_0)),
+    **dict.fromkeys(("cost", "seconds"), ("a number above 0", lambda value: _is_amount(value) and value != 0)),
 }
 
 

@@ -89,12 +89,10 @@ def _url(data: bytes | str, media_type: str) -> str:
 
 
 def text_part(text: str) -> Part:
-    """Return a text as a content part."""
     return {"type": "text", "text": text}
 
 
 def with_note(content: str | list[Part], note: str) -> str | list[Part]:
-    """Return the content with a text after it."""
     return content + note if isinstance(content, str) else [*content, text_part(note)]
 
 

@@ -26,14 +26,12 @@ def copy_containers(value: Any) -> Any:
     A mapping of another class becomes a dict. If a subclass of a container cannot be copied, its copy is a plain container.
     """
     original: object = value
-    if (
-        type(original) is dict and not original
-    ):  # a fast path: most runs have no context variables, and each snapshot of a run copies them
+    # A fast path: most runs have no context variables, and each snapshot of a run copies them.
+    if type(original) is dict and not original:
         return {}
     copies: dict[int, Any] = {}  # by id() of the original, because a container may contain itself
-    pairs: list[
-        tuple[Any, Any]
-    ] = []  # (original, copy); the list keeps the originals alive, so Python does not reuse an id()
+    # (original, copy); the list keeps the originals alive, so Python does not reuse an id().
+    pairs: list[tuple[Any, Any]] = []
 
     def copied(item: Any) -> Any:
         if not (_is_dict(item) or _is_list(item) or _is_set(item)):
@@ -88,8 +86,7 @@ def _differs(before: Any, after: Any, equal: set[tuple[int, int]]) -> bool:
                 return True
             pairs.extend((item, _DICT.__getitem__(right, key)) for key, item in _DICT.items(left))
         elif is_array(left) and is_array(right):
-            left_items, right_items = _items(left), _items(right)
-            if len(left_items) != len(right_items):
+            if len(left_items := _items(left)) != len(right_items := _items(right)):
                 return True
             pairs.extend(zip(left_items, right_items, strict=True))
         elif not (_is_set(left) and _is_set(right) and _SET.__eq__(left, right)):

@@ -289,13 +289,12 @@ class _Merge:
             if origin is not None and (old := positions.get(id(origin.form))) is not None:
                 places.take(place, old)
         # Without any of its old objects, the list is a new one, of copies in any order.
-        reach = (
-            min(abs(len(after) - len(before)), _NEAR) if any(old is not None for old in places.places) else len(before)
-        )
+        has_old = any(old is not None for old in places.places)
+        reach = min(abs(len(after) - len(before)), _NEAR) if has_old else len(before)
         places.take_equal()
         places.take_similar(reach)
-        if len(after) == len(before):
-            places.take_same_places()
+        for place in range(len(after)) if len(after) == len(before) else ():
+            places.take(place, place)
         return places.places
 
 
@@ -308,7 +307,7 @@ class _OldPlaces:
         self._after = after
         # The old places that no item has taken, by the JSON of the item. Equal items have no difference that the type knows.
         self._free: defaultdict[bytes, dict[int, None]] = defaultdict(dict)
-        self._texts = list(map(_json, before))
+        self._texts = list(map(as_json, before))
         for place, text in enumerate(self._texts):
             self._free[text][place] = None
 
@@ -320,7 +319,7 @@ class _OldPlaces:
 
     def take_equal(self) -> None:
         for place, item in enumerate(self._after):
-            if self._free.get(text := _json(item)):
+            if self._free.get(text := as_json(item)):
                 self.take(place, self._nearest(text, place))
 
     def take_similar(self, reach: int) -> None:
@@ -347,13 +346,9 @@ class _OldPlaces:
         free = self._free[text]
         return place if place in free else next(iter(free))
 
-    def take_same_places(self) -> None:
-        for place in range(len(self._after)):
-            self.take(place, place)
-
 
 def _members_of(item: Any) -> set[tuple[str, bytes]]:
-    return {(key, _json(value)) for key, value in item.items()} if is_object(item) else set()
+    return {(key, as_json(value)) for key, value in item.items()} if is_object(item) else set()
 
 
 def _set_of(source: Sequence[Any], checked: Sequence[Any]) -> list[Any]:
@@ -377,19 +372,16 @@ def _readable(source: Any) -> Any:
     """Return the source as JSON data if it is an object of another class, such as a model or a tuple."""
     if source is _NOTHING or type(source) in (list, str, int, float, bool):
         return source
-    if type(source) is dict and all(map(_is_text, source)):  # pyright: ignore[reportUnknownArgumentType]
+    if type(source) is dict and set(map(type, source)) <= {str}:  # pyright: ignore[reportUnknownArgumentType]
         return source  # pyright: ignore[reportUnknownVariableType]
-    return from_json(_json(source))
-
-
-def _is_text(key: object) -> bool:
-    return type(key) is str
+    return from_json(as_json(source))
 
 
 def same(left: Any, right: Any) -> bool:
     """Return whether two values have the same JSON text: 1 == True == 1.0 in Python."""
-    return left is right or _json(left) == _json(right)
+    return left is right or as_json(left) == as_json(right)
 
 
-def _json(value: Any) -> bytes:
+def as_json(value: Any) -> bytes:
+    """Return the value as JSON. NaN and the infinities are written as Python names them."""
     return to_json(value, inf_nan_mode="constants")

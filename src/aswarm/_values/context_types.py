@@ -26,7 +26,7 @@ import typing_extensions
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from .context_forms import ViewForm, merged, same, shapes_of
+from .context_forms import ViewForm, as_json, merged, same, shapes_of
 from .errors import ConfigurationError
 from .typed_dicts import modern, readable_hints
 
@@ -83,7 +83,7 @@ class ContextType:
         """Return a view of the context. Raises ConfigurationError if the context does not fit."""
         declared = {key: context[key] for key in self._fields if key in context}
         try:
-            value = self._adapter.validate_json(_as_json(declared))
+            value = self._adapter.validate_json(as_json(declared))
         except ValidationError as error:
             raise self._misfit(_faults(error)) from None  # the cause would show the values
         except PydanticSerializationError:
@@ -113,7 +113,7 @@ class ContextType:
     def _check_form(self, form: ViewForm) -> None:
         """Raise ConfigurationError if a serializer writes a form that the type cannot read."""
         try:
-            self._adapter.validate_json(_as_json(form.data))
+            self._adapter.validate_json(as_json(form.data))
         except ValidationError as error:
             raise ConfigurationError(
                 f"{self.name} has a serializer whose JSON form the type cannot read, so no change can be stored: {_faults(error)}"
@@ -129,17 +129,16 @@ class ContextType:
         """
         declared = {key: context[key] for key in self._fields if key in context}
         try:
-            if undeclared := self._undeclared(value):
+            undeclared = self._undeclared(value)
+            after = before if undeclared else self._form(value, source, before)
+            if undeclared := undeclared or after.undeclared:
                 raise self._misfit_of_change(f"{undeclared}: the type has no such field")
-            after = self._form(value, source, before)
-            if after.undeclared:
-                raise self._misfit_of_change(f"{after.undeclared}: the type has no such field")
             keys = [key for key in after.data if key not in before.data or not same(before.data[key], after.data[key])]
             removed = [key for key in before.data if key not in after.data]
             if not (keys or removed):
                 return {}, []
             changed = merged(declared, before, after, after.data)
-            checked = self._form(self._adapter.validate_json(_as_json(changed)), changed)
+            checked = self._form(self._adapter.validate_json(as_json(changed)), changed)
             changed = merged(declared, before, after, checked.data)
         except ValidationError as error:
             raise self._misfit_of_change(_faults(error)) from None
@@ -278,13 +277,9 @@ def _faults(error: ValidationError) -> str:
     return "; ".join(" ".join(fault.split()) for fault in faults)
 
 
-def _as_json(value: Any) -> bytes:
-    return to_json(value, inf_nan_mode="constants")
-
-
 def _has_json(value: Any) -> bool:
     try:
-        _as_json(value)
+        as_json(value)
     except PydanticSerializationError:
         return False
     return True
@@ -299,16 +294,13 @@ _CONTAINERS = (tuple, frozenset, abc.Sequence, abc.Mapping, abc.Set, abc.Collect
 _QUALIFIERS = (Required, typing_extensions.NotRequired, typing_extensions.ReadOnly, typing.Final, typing.ClassVar)
 
 
-def is_read_only(hint: Any) -> bool:
+def is_read_only(hint: Any, outer_types: frozenset[Any] = frozenset()) -> bool:
     """Return whether nothing in a value of this type can be changed.
 
     True for scalars. Also true for `tuple`, `frozenset`, abstract containers, frozen dataclasses, frozen models, and TypedDicts
-    with only `ReadOnly` items, if everything inside is read-only. False for `Any`, which may be a list.
+    with only `ReadOnly` items, if everything inside is read-only. False for `Any`, which may be a list. `outer_types`: the types
+    around this one.
     """
-    return _is_read_only(hint, set())
-
-
-def _is_read_only(hint: Any, outer_types: set[Any]) -> bool:
     hint = _inside(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal or hint is None:
@@ -318,7 +310,7 @@ def _is_read_only(hint: Any, outer_types: set[Any]) -> bool:
     kind: Any = origin or hint
     if not isinstance(kind, type) or kind in outer_types:
         return kind in outer_types  # a type inside itself is decided by its other fields
-    return issubclass(kind, _SCALARS) or _is_read_only_class(kind, {*outer_types, kind})
+    return issubclass(kind, _SCALARS) or _is_read_only_class(kind, outer_types | {kind})
 
 
 def _inside(hint: Any) -> Any:
@@ -334,26 +326,22 @@ def _inside(hint: Any) -> Any:
             return hint
 
 
-def _are_read_only(hints: Iterable[Any], outer_types: set[Any]) -> bool:
-    return all(_is_read_only(hint, outer_types) for hint in hints)
+def _are_read_only(hints: Iterable[Any], outer_types: frozenset[Any]) -> bool:
+    return all(is_read_only(hint, outer_types) for hint in hints)
 
 
-def _is_read_only_class(kind: Any, outer_types: set[Any]) -> bool:
+def _is_read_only_class(kind: Any, outer_types: frozenset[Any]) -> bool:
     parameters: Any = getattr(kind, "__dataclass_params__", None)
     if typing_extensions.is_typeddict(kind):
         hints = readable_hints(kind)
         return all(map(_is_read_only_item, hints.values())) and _are_read_only(hints.values(), outer_types)
     if issubclass(kind, BaseModel):
-        frozen = bool(kind.model_config.get("frozen"))
         fields = kind.model_fields.values()
-        return all(frozen or field.frozen for field in fields) and _are_read_only(
-            (field.annotation for field in fields), outer_types
-        )
+        is_frozen = bool(kind.model_config.get("frozen")) or all(field.frozen for field in fields)
+        return is_frozen and _are_read_only((field.annotation for field in fields), outer_types)
     if parameters is not None:
         hints = readable_hints(kind)
-        return bool(parameters.frozen) and _are_read_only(
-            (hints[name] for name in kind.__dataclass_fields__), outer_types
-        )
+        return bool(parameters.frozen) and _are_read_only(map(hints.get, kind.__dataclass_fields__), outer_types)
     return False
 
 

@@ -269,18 +269,17 @@ def named(error: BaseException) -> str:
     try:
         if not isinstance(error, BaseExceptionGroup):
             return f"{name}: {error}"
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        leaves = _leaves_of(group)
+        leaves = _leaves_of(error)
         shown = "; ".join(shortened(named(leaf), _LEAF) for leaf in leaves[:_LEAVES])
         more = f"; and {len(leaves) - _LEAVES} more" if len(leaves) > _LEAVES else ""
-        return f"{name}: {shortened(group.message, _LEAF)} ({shown}{more})"
+        return f"{name}: {shortened(error.message, _LEAF)} ({shown}{more})"
     except Exception:  # noqa: BLE001 - of the class of a user
         return name
 
 
-def _leaves_of(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    """Return the errors in a group, in order, at any depth."""
-    leaves, inside = list[BaseException](), [iter(group.exceptions)]
+def _leaves_of(error: BaseException) -> list[BaseException]:
+    """Return the error, or the errors in a group, in order, at any depth."""
+    leaves, inside = list[BaseException](), [iter((error,))]
     while inside:
         child = next(inside[-1], None)
         if child is None:
@@ -297,14 +296,9 @@ def is_exit(error: BaseException) -> bool:
 
     The group of a task group has the SystemExit of a task in trio, and that of its own block in asyncio.
     """
-    leaves = (
-        _leaves_of(cast("BaseExceptionGroup[BaseException]", error))
-        if isinstance(error, BaseExceptionGroup)
-        else [error]
-    )
-    return any(isinstance(leaf, SystemExit) for leaf in leaves) and all(
-        isinstance(leaf, Exception | SystemExit) for leaf in leaves
-    )
+    leaves = _leaves_of(error)
+    is_only_exits = all(isinstance(leaf, Exception | SystemExit) for leaf in leaves)
+    return is_only_exits and any(isinstance(leaf, SystemExit) for leaf in leaves)
 
 
 def error_and_causes(error: BaseException) -> list[BaseException]:

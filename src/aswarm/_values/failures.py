@@ -46,7 +46,6 @@ def give_up(error: CompletionError, run_id: str) -> None:
 
 
 def is_given_up(error: CompletionError, run_id: str) -> bool:
-    """Return whether `give_up` has marked this error for this run."""
     return getattr(error, "_given_up_in", None) == run_id
 
 

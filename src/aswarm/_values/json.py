@@ -184,8 +184,12 @@ def jsonable(value: Any) -> Any:
 
 def _as_data(value: Any, depth: int) -> Any:
     """Return the value as JSON data. Raises ValueError if it is nested deeper than `depth`, or contains itself."""
-    if value is None or type(value) in (str, int, float, bool):
-        return _writable(value)
+    if type(value) is str:
+        return whole_characters(value)
+    if type(value) is int and value.bit_length() > _MOST_BITS:
+        return hex(value)  # some encoders refuse it
+    if type(value) in _SCALARS:
+        return finite(value)
     if not depth:
         raise ValueError("nested too deeply")
     if is_object(value):
@@ -193,15 +197,6 @@ def _as_data(value: Any, depth: int) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [_as_data(item, depth - 1) for item in cast("Iterable[Any]", value)]
     return _as_data(_without_classes(value), depth - 1)
-
-
-def _writable(value: str | float | None) -> str | float | None:
-    """Return a value of a JSON type, or its text if some encoders refuse the value."""
-    if isinstance(value, str):
-        return whole_characters(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    return value if value is None or value.bit_length() <= _MOST_BITS else hex(value)
 
 
 def _key(key: Any) -> str:

@@ -24,8 +24,7 @@ def keep_local_names(function: Any) -> None:
     function = innermost(function)
     if not inspect.isfunction(function) or _LOCALS not in function.__qualname__:
         return
-    variables = dict(_names_of_frames(function, _missing_names(function)))
-    if variables:
+    if variables := dict(_names_of_frames(function, _missing_names(function))):
         function.__dict__[_KEPT] = {**function.__dict__.get(_KEPT, {}), **variables}
 
 
@@ -63,10 +62,8 @@ def is_local(function: Any, name: str | None) -> bool:
 def _inside(scope: Any, part: str) -> Any:
     """Return the class, or the code of the function, with this name in a module, a class or a code; or else None."""
     if isinstance(scope, CodeType):
-        return next(
-            (constant for constant in scope.co_consts if isinstance(constant, CodeType) and constant.co_name == part),
-            None,
-        )
+        codes = (constant for constant in scope.co_consts if isinstance(constant, CodeType))
+        return next((code for code in codes if code.co_name == part), None)
     names = cast("dict[str, Any]", scope if isinstance(scope, dict) else vars(scope))
     inner = names.get(part)
     return getattr(inspect.unwrap(inner), "__code__", inner) if callable(inner) else None
@@ -81,8 +78,7 @@ def _missing_names(function: Any) -> set[str]:
 
 
 def _names_of_frames(function: Any, names: set[str]) -> Iterator[tuple[str, Any]]:
-    around: list[str] = []
-    path = function.__qualname__
+    around, path = list[str](), function.__qualname__
     while "." in path:
         path = path.rpartition(".")[0].removesuffix(_LOCALS)
         around.append(path)

@@ -57,10 +57,8 @@ def normalize(messages: object) -> list[Message]:
     plain: list[Message] = []
     broken: list[tuple[int, Message]] = []  # messages with text that UTF-8 cannot encode, repaired
     for position, item in enumerate(messages):
-        if is_text := is_text_message(item):
-            plain.append(item)
-        else:
-            plain.append(_normalize_one(item, f"messages[{position}]"))
+        is_text = is_text_message(item)
+        plain.append(item if is_text else _normalize_one(item, f"messages[{position}]"))
         if not (is_text and item["content"].isascii()) and (whole := sendable_data(plain[-1])) is not plain[-1]:
             broken.append((position, whole))
     for position, whole in broken:
@@ -73,8 +71,7 @@ def _checked_repair(repaired: Message, messages: Sequence[Message], position: in
 
     A history may contain such text, because a tool or a model wrote it, or because an older version stored it.
     """
-    is_new = repaired["role"] in _ASKING and not any(map(_is_assistant, messages[position:]))
-    if is_new:
+    if repaired["role"] in _ASKING and not any(map(_is_assistant, messages[position:])):
         raise ConfigurationError(
             f"messages[{position}] has half a surrogate pair, which UTF-8 cannot encode: "
             f"{shown(messages[position].get('content'), _LINE)}; decode bytes with errors='replace', or use "
@@ -162,10 +159,9 @@ def _normalize_call(call: object, place: str) -> Message:
         is_object(function) and isinstance(function.get("name"), str)
     ):
         raise ConfigurationError(f"{place} has no function name: {shown(call, _LINE)}")
-    if is_object(function) and is_object(
-        function.get("arguments")
-    ):  # some servers send an object, but the API needs text
-        return {**plain, "function": {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}}
+    arguments = function.get("arguments") if is_object(function) else None
+    if is_object(function) and is_object(arguments):  # some servers send an object, but the API needs text
+        return {**plain, "function": {**function, "arguments": json.dumps(arguments, ensure_ascii=False)}}
     return plain
 
 
@@ -199,7 +195,6 @@ def call_arguments(call: Mapping[str, Any]) -> str:
 
 
 def tool_message(call: Mapping[str, Any], content: str | list[dict[str, Any]]) -> Message:
-    """Return the tool message that answers `call`."""
     return {"role": "tool", "tool_call_id": call["id"], "tool_name": call_name(call), "content": content}
 
 

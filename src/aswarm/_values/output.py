@@ -177,9 +177,7 @@ class AnswerType:
             return text if self.allows_text and text else None
         if self.allows_text and not is_object(data):
             return text  # a plain text such as "3 days", which starts like a JSON number
-        if self._is_wrapped and is_object(data):
-            return data.get(_WRAPPED)
-        return data
+        return data.get(_WRAPPED) if self._is_wrapped and is_object(data) else data
 
     def _unwrapped(self, data: Any) -> Any:
         if self._is_wrapped:
@@ -222,7 +220,9 @@ _cached_answer_type = lru_cache(maxsize=128)(_make_answer_type)
 
 
 def _described(hint: Any) -> tuple[TypeAdapter[Any], dict[str, Any], bool]:
-    if not _is_hint(hint):
+    # Without this check, pydantic would accept a function as a type, and `any` as Any.
+    is_hint = isinstance(hint, type) or get_origin(hint) is not None
+    if not (is_hint or type(cast("object", hint)).__module__ in ("typing", "typing_extensions")):
         raise ConfigurationError(
             f"output must be a type, such as a pydantic model or list[int], or an Output, not {shown(hint, _LINE)}"
         )
@@ -242,21 +242,10 @@ def _described(hint: Any) -> tuple[TypeAdapter[Any], dict[str, Any], bool]:
         raise kind(f"the output type {shown(hint, _LINE)} cannot be described to a model: {reason}") from error
 
 
-def _is_hint(hint: Any) -> bool:
-    # Without this check, pydantic would accept a function as a type, and `any` as Any.
-    return (
-        isinstance(hint, type)
-        or get_origin(hint) is not None
-        or type(cast("object", hint)).__module__ in ("typing", "typing_extensions")
-    )
-
-
 def _without_fence(text: str) -> str:
     """Return the text without a Markdown code fence. Models often write such a fence around JSON."""
     stripped = text.strip()
-    if not stripped.startswith(_FENCE):
-        return text
-    return stripped.partition("\n")[2].removesuffix(_FENCE)
+    return stripped.partition("\n")[2].removesuffix(_FENCE) if stripped.startswith(_FENCE) else text
 
 
 def _without_last_number(text: str) -> str:

@@ -61,64 +61,47 @@ class RunKeywords(NewRunKeywords, total=False):
 # --- for the overloads of `run` and `stream` --------------------------------------------------------------------------
 
 # A type and an `Output` are two overloads: mypy reads a union or a `Literal` as a `TypeForm` only if no other type is expected.
+# `Typed` means a type as `output`, `Output` an `Output`, and `Plain` neither. `AnyOutputRun` has all keywords of `run_and_stream`.
 
 
 class TypedRun(RunKeywords, Generic[T], total=False):
-    """Keywords of `run` with a type as `output`."""
-
     stream: Literal[False]
     output: Required[TypeForm[T]]
 
 
 class OutputRun(RunKeywords, Generic[T], total=False):
-    """Keywords of `run` with an `Output`."""
-
     stream: Literal[False]
     output: Required[Output[T]]
 
 
 class PlainRun(RunKeywords, total=False):
-    """Keywords of `run` without `output`."""
-
     stream: Literal[False]
     output: None
 
 
 class AnyOutputRun(RunKeywords, total=False):
-    """All keywords of `run_and_stream`."""
-
     output: Any
 
 
 class StreamedRun(AnyOutputRun, total=False):
-    """Keywords of `run` with `stream=True`."""
-
     stream: Required[Literal[True]]
 
 
 class AnyRun(AnyOutputRun, total=False):
-    """All keywords of `run`."""
-
     stream: bool
 
 
 class TypedStream(RunKeywords, Generic[T], total=False):
-    """Keywords of `stream` with a type as `output`."""
-
     deltas: bool
     output: Required[TypeForm[T]]
 
 
 class OutputStream(RunKeywords, Generic[T], total=False):
-    """Keywords of `stream` with an `Output`."""
-
     deltas: bool
     output: Required[Output[T]]
 
 
 class PlainStream(RunKeywords, total=False):
-    """Keywords of `stream` without `output`."""
-
     deltas: bool
     output: None
 

@@ -39,7 +39,7 @@ def _modern(hint: Any, remade: dict[Any, Any]) -> Any:
 def _remake(kind: Any, remade: dict[Any, Any]) -> Any:
     remade[kind] = Any
     fields: dict[str, Any] = {}
-    for key, hint in typing.get_type_hints(kind, include_extras=True).items():
+    for key, hint in readable_hints(kind).items():
         if get_origin(hint) in (Required, NotRequired):
             fields[key] = get_origin(hint)[_modern(get_args(hint)[0], remade)]
         else:

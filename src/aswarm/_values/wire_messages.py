@@ -35,16 +35,8 @@ from .text import whole_escapes
 # Keys that providers and SDKs add to answers: citations, padding, the channel and the hosted tools of Groq, the form of a parsed
 # answer, the routing of a gateway. They are never sent, also if the caller has added the answer of an SDK to the history.
 ANSWER_KEYS = frozenset(
-    {
-        "annotations",
-        "channel",
-        "executed_tools",
-        "padding",
-        "parsed",
-        "parsed_arguments",
-        "provider_metadata",
-        "token_id",
-    }
+    {"annotations", "channel", "executed_tools", "padding"}
+    | {"parsed", "parsed_arguments", "provider_metadata", "token_id"}
 )
 _OWN_KEYS = frozenset({"sender", "tool_name", WAITING, SENT_INPUT})
 _NEVER_SENT = _OWN_KEYS | ANSWER_KEYS
@@ -76,18 +68,12 @@ def to_wire(messages: Sequence[Message], *, empty_content: str | None = None) ->
     `empty_content`: the content of an assistant message that has only calls: None (null, as OpenAI documents it) or "".
     """
     sent: list[Message] = []
-    for is_text, group in groupby(messages, _is_sent_text):
-        same_kind = list(group)
-        sent += map(_text_message, same_kind) if is_text else wire_blocks(same_kind, empty_content)
+    for is_text, group in groupby(messages, lambda message: is_text_message(message) and message["content"] != ""):
+        if is_text:
+            sent += [{"role": message["role"], "content": message["content"]} for message in group]
+        else:
+            sent += wire_blocks(list(group), empty_content)
     return sent
-
-
-def _is_sent_text(message: Message) -> bool:
-    return is_text_message(message) and message["content"] != ""
-
-
-def _text_message(message: Message) -> Message:
-    return {"role": message["role"], "content": message["content"]}
 
 
 def wire_blocks(messages: Sequence[Message], empty_content: str | None) -> Iterator[Message]:
