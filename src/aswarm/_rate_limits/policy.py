@@ -107,8 +107,7 @@ class Rejections:
 
     def own_wait(self, now: float) -> float:
         """Return the seconds in which only this request is not sent."""
-        wait = self.until - now
-        return wait if wait > _NOW else 0.0
+        return wait if (wait := self.until - now) > _NOW else 0.0
 
     @property
     def are_enough(self) -> bool:
@@ -168,16 +167,15 @@ class _SlidingWindow:
             admission = self._admissions.popleft()
             admission.counts = False
             self._tokens -= admission.tokens
-        return max(self._wait_for_requests(now), self._wait_for_tokens(tokens, now))
+        waits = (
+            self._admissions[-requests].at + seconds - now
+            for requests, seconds in self._shares
+            if len(self._admissions) >= requests
+        )
+        return max(0.0, *waits, self._wait_for_tokens(tokens, now))
 
     def _expires(self, admission: Admission) -> float:
         return admission.at + self._minute
-
-    def _wait_for_requests(self, now: float) -> float:
-        return max((self._wait_for_fewer_than(most, seconds, now) for most, seconds in self._shares), default=0.0)
-
-    def _wait_for_fewer_than(self, requests: int, seconds: float, now: float) -> float:
-        return 0.0 if len(self._admissions) < requests else self._admissions[-requests].at + seconds - now
 
     def _wait_for_tokens(self, tokens: int, now: float) -> float:
         most = self._limits.tokens_per_minute
@@ -238,7 +236,6 @@ class _SlowStart:
         self._before.pop(admission, None)
 
     def restart(self) -> None:
-        """Restart with one request, after a pause."""
         self._sizes_before = (self._size, self._half)
         if self._size > 1:  # with a size of 1, the rejection shows nothing about the right size
             self._half = self._size / 2
@@ -247,7 +244,6 @@ class _SlowStart:
         self._undecided.clear()
 
     def undo_restart(self) -> None:
-        """Continue as before the last pause."""
         self._size, self._half = self._sizes_before
         self._before.update(self._undecided)
         self._undecided, self._before = self._before, OrderedDict()
@@ -272,13 +268,10 @@ class _Pause:
     rejected: int = 1
     accepted: int = 0
 
-    @property
-    def is_refuted(self) -> bool:
-        return self.accepted >= _REFUTING * self.rejected
-
-    def add(self, admission: Admission) -> None:
-        """Count an accepted request."""
+    def is_refuted_by(self, admission: Admission) -> bool:
+        """Count an accepted request. Return whether enough requests are accepted to end the pause."""
         self.accepted += self.cause < admission.number < self.first_after
+        return self.accepted >= _REFUTING * self.rejected
 
 
 class RatePolicy:
@@ -373,13 +366,10 @@ class RatePolicy:
         if not self._start.accept(admission):
             return
         self._paid = min(_MOST_PAID, self._paid + 1 / _PRICE)
-        if self._pause is not None:
-            self._pause.add(admission)
-            if self._pause.is_refuted:
-                self._end_pause(self._pause)
+        if self._pause is not None and self._pause.is_refuted_by(admission):
+            self._end_pause(self._pause)
 
     def _start_pause(self, admission: Admission, now: float, requested: float) -> float:
-        """Start a pause. Return its seconds."""
         self._pause = _Pause(admission.number, self._admitted, self._first_after_pause)
         self._first_after_pause = self._admitted
         self._pauses_in_a_row += 1

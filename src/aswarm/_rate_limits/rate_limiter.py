@@ -45,10 +45,6 @@ _YIELDS_TO = 20
 _LONG_PAUSE = 60.0  # seconds; a longer pause is logged as a warning
 
 
-def _ignore(_is_sent: bool) -> None:
-    pass
-
-
 @dataclass(slots=True)
 class _Pending:
     """One request with all its attempts. `number`: its position in the queue. `retries`: the retries that the client allows."""
@@ -197,7 +193,7 @@ class RateLimiter:
         size = size_of(request.body) if self._counts_tokens else 0
         pending = _Pending(next(self._numbers), request.body, size, retries, handlers.run)
         request = replace(request, max_retries=0)
-        on_sending = request.on_sending or _ignore
+        on_sending = request.on_sending or (lambda _: None)
         while True:
             on_sending(False)
             admission = await self._admitted(pending)
@@ -284,10 +280,9 @@ class RateLimiter:
 
     async def _admitted(self, pending: _Pending) -> Admission:
         """Wait until the request may be sent. If it is cancelled during the wait, it does not count for the limits."""
-        if not self._queues or current_loop() not in self._queues:
-            admission = self._admission_or_wait(pending)
-            if isinstance(admission, Admission):
-                return admission
+        is_free = not self._queues or current_loop() not in self._queues
+        if is_free and isinstance(admission := self._admission_or_wait(pending), Admission):
+            return admission
         while True:
             if (admitted := await self._turn(pending)) is not None:
                 return admitted
@@ -299,8 +294,7 @@ class RateLimiter:
             while True:
                 wait = math.inf
                 if queue.is_first(waiter):
-                    admission = self._admission_or_wait(pending)
-                    if isinstance(admission, Admission):
+                    if isinstance(admission := self._admission_or_wait(pending), Admission):
                         return admission
                     wait = admission
                     if pending.rejections.own_wait(self._now()) > wait:

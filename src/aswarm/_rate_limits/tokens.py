@@ -15,8 +15,8 @@ from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message, as_plain
 from aswarm._values.usage import Usage, latest_usage
 from aswarm._values.wire_messages import OUTPUT_ITEMS
+from aswarm._wire.responses_request import LIMITS
 
-_MOST = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _TOKENS_PER_BYTE = 0.25
 _LONG_ANSWER = 4000.0
 # The tokens of an answer if the provider never reports a count.
@@ -42,7 +42,7 @@ class TokenEstimate:
 
     def of(self, body: Mapping[str, Any], size: int) -> int:
         """Return the estimated tokens of a request with this size in bytes, including its answer; at least 1."""
-        most = next((body[key] for key in _MOST if body.get(key)), None)
+        most = next((body[key] for key in LIMITS if body.get(key)), None)
         answer = min(self._answer, most) if isinstance(most, int) else self._answer
         return max(1, round(size * self._per_byte + answer))
 
