@@ -275,12 +275,11 @@ class ThreadedDatabase(Database):
                 if connection.is_lost(error) and clocks.monotonic() < deadline and not self._is_closing:
                     try:
                         connection.reconnect()
+                        continue
                     except StoreError as refused:  # another attempt would not help
                         error = refused
                     except Exception:  # noqa: BLE001 - the next attempt raises it or another error
                         clocks.sleep(_SECONDS_BETWEEN_ATTEMPTS)
-                        continue
-                    else:
                         continue
                 for job in jobs:
                     job.error = connection.failure(error)
@@ -308,10 +307,8 @@ def run_jobs(connection: DatabaseConnection, jobs: Sequence[PendingTransaction])
 
 
 def _run_together(connection: DatabaseConnection, jobs: Sequence[PendingTransaction]) -> None:
-    has_started, reads_only, durable, notifies, snapshot = False, True, False, False, False
-    for job in jobs:
-        reads_only, durable, notifies = reads_only and job.reads_only, durable or job.durable, notifies or job.notifies
-        snapshot = snapshot or job.snapshot
+    has_started, reads_only = False, all(job.reads_only for job in jobs)
+    needs_begin = not reads_only or any(job.snapshot for job in jobs)
     for job in jobs:
         transaction, rows = job.make(), None
         try:
@@ -319,8 +316,8 @@ def _run_together(connection: DatabaseConnection, jobs: Sequence[PendingTransact
                 statement, parameters = transaction.send(rows)
                 # Only the first statement is preceded by BEGIN, because a job may have no statement. Queries without a snapshot
                 # need no BEGIN.
-                if not has_started and (snapshot or not reads_only):
-                    connection.begin(reads_only=reads_only, durable=durable)
+                if needs_begin and not has_started:
+                    connection.begin(reads_only=reads_only, durable=any(job.durable for job in jobs))
                     has_started = True
                 rows = connection.execute(statement, parameters)
         except StopIteration as done:
@@ -328,7 +325,7 @@ def _run_together(connection: DatabaseConnection, jobs: Sequence[PendingTransact
         finally:
             transaction.close()
     if has_started:
-        connection.commit(notifies=notifies)
+        connection.commit(notifies=any(job.notifies for job in jobs))
 
 
 class MemoryDatabase(Database):

@@ -27,15 +27,13 @@ class SQLiteFile(ThreadedDatabase):
     ) -> None:
         self.path = fspath(path)
         self._schema = schema
-        self._is_always_durable = is_durable
-        self._is_exclusive = exclusive
+        self._options = {"is_durable": is_durable, "exclusive": exclusive}
         super().__init__(f"{schema.kind} {self.path}", self._open_file, self._open_for_reads)
 
     def _open_file(self) -> DatabaseConnection:
         from .sqlite import open_file  # noqa: PLC0415 - a driver is imported when it is first used
 
-        is_durable, exclusive = self._is_always_durable, self._is_exclusive
-        connection = open_file(self.path, self._schema, is_durable=is_durable, exclusive=exclusive)
+        connection = open_file(self.path, self._schema, **self._options)
         self._opened = os.path.realpath(self.path)  # a program may change its working directory
         return connection
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,10 @@ class SQLiteConnection:
         Clauses for row locks are removed, because a writer of SQLite locks the whole file. LIKE ignores the case of ASCII letters,
         as ILIKE does.
         """
-        # Before Python 3.13, `rowcount` of an INSERT is -1 in a Turkish locale, where the C function `tolower` has no "i" for "I".
-        # So the word is in lower case.
         if not isinstance(statement, str):
             return statement(self._connection)
+        # Before Python 3.13, `rowcount` of an INSERT is -1 in a Turkish locale, where the C function `tolower` has no "i" for "I".
+        # So the word is in lower case.
         plain = statement.replace(" FOR UPDATE", "").replace(" FOR SHARE", "").replace(' COLLATE "C" ILIKE ', " LIKE ")
         cursor = self._connection.execute(plain.replace("INSERT ", "insert ", 1), parameters)  # pyright: ignore[reportArgumentType] - SQLite raises an error for a wrong type
         return [(cursor.rowcount,)] if cursor.description is None else cursor.fetchall()
@@ -141,10 +141,11 @@ def open_for_reads(path: str, schema: Schema) -> SQLiteConnection:
 def _connected(path: str, place: str, schema: Schema, *, exclusive: bool, seconds: float) -> sqlite3.Connection:
     """Connect to a file and prepare its tables. `seconds`: how long SQLite waits for the locks of other connections."""
     connection = sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False)
-    with ExitStack() as failing:
-        failing.callback(connection.close)
+    try:
         _prepare(connection, place, schema, exclusive=exclusive)
-        failing.pop_all()
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -173,7 +174,6 @@ def _is_older(path: str, place: str, schema: Schema) -> bool:
 
 
 def _kind_of(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return the application id and the format of a file."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return application, version

@@ -56,7 +56,7 @@ class Schema:
     migrations: Mapping[int, Callable[[], Transaction[None]]] = field(default_factory=dict[int, Any])
 
     def check(self, found_format: int, place: str) -> bool:
-        """Return whether tables of the format `found` need a migration. Raises ConfigurationError if there is no migration."""
+        """Return whether tables of the format `found_format` need a migration. Raises ConfigurationError if there is no migration."""
         if found_format > self.format:
             raise ConfigurationError(
                 f"{place} was written by a newer version of aswarm (its format is {found_format}, this version reads "
@@ -70,7 +70,7 @@ class Schema:
         return found_format != self.format
 
     def migrate(self, first_step: int, execute: Execute) -> None:
-        """Bring tables of the format `found` to this format."""
+        """Bring tables of the format `first_step` to this format."""
         for step in range(first_step, self.format):
             carry_out(self.migrations[step](), execute)
 
