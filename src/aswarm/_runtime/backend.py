@@ -117,12 +117,10 @@ class TaskResult(Generic[T]):
         self.value: T | None = None
 
     def set_value(self, value: T) -> None:
-        self.value = value
-        self.is_there = True
+        self.value, self.is_there = value, True
 
     def set_error(self, error: BaseException) -> None:
-        self.error = error
-        self.is_there = True
+        self.error, self.is_there = error, True
 
     def get(self) -> T:
         """Return the value, or raise the exception."""
@@ -174,7 +172,6 @@ class BackgroundTask(Generic[T]):
         self._ended.set()
 
     def cancel(self) -> None:
-        """Cancel the work."""
         self._scope.cancel()
 
     async def stop(self) -> None:
@@ -237,7 +234,6 @@ class PerLoop(Generic[T]):
         self._lock = threading.Lock()
 
     def get(self) -> T:
-        """Return the value of the running loop."""
         loop = current_loop()
         with self._lock:
             if loop not in self._values:
@@ -271,7 +267,6 @@ class PerProcess(Generic[T]):
         self._locks: dict[int, threading.Lock] = {}
 
     def get(self) -> T:
-        """Return the value of this process."""
         process = os.getpid()
         with self._locks.setdefault(process, threading.Lock()):
             if process not in self._values:

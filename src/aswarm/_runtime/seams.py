@@ -58,7 +58,6 @@ held: WeakSet[FileIO | Locks] = WeakSet()
 
 
 def abandon(locks: FileIO | Locks) -> None:
-    """Close a locked file, or the locks of an object."""
     if isinstance(locks, FileIO):
         locks.close()
     else:
