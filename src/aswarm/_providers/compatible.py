@@ -52,17 +52,14 @@ class _End:
     """
 
     def __init__(self) -> None:
-        self._has_started = self._has_finished = self.is_at_usage = False
-
-    @property
-    def is_missing(self) -> bool:
-        return self._has_started and not self._has_finished
+        self._has_started = self._has_finished = self.is_missing = self.is_at_usage = False
 
     def note(self, chunk: Mapping[str, Any]) -> None:
         self.is_at_usage = self._has_started and bool(chunk.get("usage"))
         choices: Iterable[Any] = chunk.get("choices") or ()
         self._has_started = self._has_started or bool(choices)
         self._has_finished = self._has_finished or any(choice.get("finish_reason") for choice in choices)
+        self.is_missing = self._has_started and not self._has_finished
 
 
 async def call_directly(work: Callable[[], T], *, must_run: bool = False) -> T:

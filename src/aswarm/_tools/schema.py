@@ -117,10 +117,6 @@ class _Validator:
                 raise
         return adapter.validate_json(to_json(others, inf_nan_mode="constants"))
 
-    def of_json(self, text: str) -> dict[str, Any]:
-        valid: dict[str, Any] = self.named.validator.validate_json(text)
-        return valid
-
 
 def schema_of(
     function: Callable[..., Any], *, name: str | None = None, description: str | None = None, strict: bool = False
@@ -162,7 +158,7 @@ def schema_of(
         json=_json(name, described, hints, required, schema, strict),
         returns=resolved["return"],
         validate=_hiding(filled, validator),
-        validate_json=None if validator.extra or validator.null_is_default else validator.of_json,
+        validate_json=None if validator.extra or validator.null_is_default else validator.named.validator.validate_json,
         fault=next(iter(faults), ""),
         filled=filled,
     )
