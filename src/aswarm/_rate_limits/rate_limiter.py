@@ -193,7 +193,7 @@ class RateLimiter:
         size = size_of(request.body) if self._counts_tokens else 0
         pending = _Pending(next(self._numbers), request.body, size, retries, handlers.run)
         request = replace(request, max_retries=0)
-        on_sending = request.on_sending or (lambda _: None)
+        on_sending: Callable[[bool], None] = request.on_sending or (lambda _: None)
         while True:
             on_sending(False)
             admission = await self._admitted(pending)

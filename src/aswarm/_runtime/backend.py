@@ -172,6 +172,7 @@ class BackgroundTask(Generic[T]):
         self._ended.set()
 
     def cancel(self) -> None:
+        """Cancel the work."""
         self._scope.cancel()
 
     async def stop(self) -> None:

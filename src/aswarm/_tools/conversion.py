@@ -103,7 +103,8 @@ def to_text(value: object) -> str:
     """
     if isinstance(value, str):
         return sendable(str.__str__(value))  # also for a member of a str Enum, which has its own `__str__`
-    data = None if isinstance(value, Iterator) else _as_json_data(value)  # reading an iterator may never end
+    is_iterator = isinstance(value, Iterator)  # reading it may never end
+    data = None if is_iterator else _as_json_data(value)
     if isinstance(data, dict | list):
         return sendable(json.dumps(finite(data), ensure_ascii=False))
     is_own_text = isinstance(data, str) or isinstance(value, Enum)

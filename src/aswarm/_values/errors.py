@@ -269,7 +269,7 @@ def named(error: BaseException) -> str:
     try:
         if not isinstance(error, BaseExceptionGroup):
             return f"{name}: {error}"
-        leaves = _leaves_of(error)
+        leaves = _leaves_of(cast("BaseException", error))
         shown = "; ".join(shortened(named(leaf), _LEAF) for leaf in leaves[:_LEAVES])
         more = f"; and {len(leaves) - _LEAVES} more" if len(leaves) > _LEAVES else ""
         return f"{name}: {shortened(error.message, _LEAF)} ({shown}{more})"

@@ -248,8 +248,10 @@ class Accumulator:
         if not (self._finish_reason or self._is_whole or self._has_ended()):
             raise StreamInterrupted(self._missing_part())
         calls = [call.message() for call in self._calls.calls]
-        joined: dict[str, Any] = join_pieces(self._extra)
-        extra = {key: value for key, value in joined.items() if key not in _OPTIONAL or not is_zero(value)}
+        extra: dict[str, Any] = {}
+        if self._extra:
+            joined = join_pieces(self._extra)
+            extra = {key: value for key, value in joined.items() if key not in _OPTIONAL or not is_zero(value)}
         if calls:
             extra.pop("function_call", None)  # the deprecated form of the first call; llama-cpp-python sends both forms
         content: Any = self.text if self._parts is None or all(map(is_text, self._parts)) else join_pieces(self._parts)

@@ -41,7 +41,7 @@ class Items(list[Any]):
         if (index := item.get("index")) is not None:
             earlier = self._by_index.get(_place(index, item)) or self._by_index.get(_hashable(index))
             return earlier if earlier is not None and _may_continue(earlier, item) else None
-        last = self[-1] if self and is_object(self[-1]) else {}
+        last: Mapping[str, Any] = self[-1] if self and is_object(self[-1]) else {}
         is_thinking = last.get("type") == item.get("type") == "thinking"
         return self[-1] if is_thinking and "signature" not in last else None  # a signature ends a block
 

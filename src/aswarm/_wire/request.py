@@ -67,7 +67,8 @@ class CompletionRequest:
         message of the user after the tool messages. If there is nothing to change, the result is `body` itself. Raises
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
-        body = self._checked_body()
+        self._check_schema()
+        body = sendable_data(self.body) if self._known is None else self.body
         messages = body["messages"]
         if (self._known and self._known.is_chat) or is_chat(messages):
             return body
@@ -79,7 +80,8 @@ class CompletionRequest:
         Raises ConfigurationError for a setting or a part of a message that the Responses API does not support. Also raises
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
-        return responses_body(self._checked_body(), self._known)
+        self._check_schema()
+        return responses_body(self._sendable_body(), self._known)
 
     def _sendable_body(self) -> dict[str, Any]:
         # A middleware may have written text that UTF-8 cannot encode. Text of the run itself was repaired when it was recorded.
@@ -89,14 +91,13 @@ class CompletionRequest:
         """Return the result of `chat_body()` or `responses_body()` as JSON. Raises ValueError if it has no JSON form."""
         return body_json(body, self._known)
 
-    def _checked_body(self) -> dict[str, Any]:
+    def _check_schema(self) -> None:
         if self._has_schema_beside_tools:
             raise ConfigurationError(
                 f'mode="schema" cannot be used by agent {self.agent.name!r}, which has functions: most servers suppress or '
                 "force calls if a request has functions and a schema. Only OpenAI's Responses API supports both. Use "
                 'mode="auto" or mode="tool"'
             )
-        return self._sendable_body()
 
     def copy(self) -> "CompletionRequest":
         """Return a copy that shares no dict and no list with this request."""
