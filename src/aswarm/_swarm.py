@@ -5,12 +5,11 @@ Between runs, a swarm has only resources of an event loop: its own client, and w
 
 from __future__ import annotations
 
-import copy
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from os import PathLike
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 from weakref import WeakSet
 
 from ._providers.apis import checked_api
@@ -39,14 +38,12 @@ from ._values.agent import Agent, Response, default_model
 from ._values.budget import Budget, checked_budget
 from ._values.errors import ConfigurationError
 from ._values.events import LoopEvent
-from ._values.max_turns import UNWATCHED
-from ._values.output import T, as_output
+from ._values.output import T
 from ._values.run_keywords import (
     AnyOutputRun,
     AnyRun,
     AnyStream,
     Context,
-    ItemKeywords,
     Messages,
     OutputRun,
     OutputStream,
@@ -67,23 +64,6 @@ from .batch._settings import AnyBatch, BatchSettings, TypedBatch
 if TYPE_CHECKING:
     from ._record.journal import Journal
     from ._record.recorder import Recorder
-
-
-class SwarmKeywords(TypedDict, total=False):
-    """Keywords of `Swarm`. They are keywords of `AsyncSwarm` too, which describes them and has their defaults."""
-
-    model: str | None
-    api: ApiName
-    concurrent_tools: bool
-    eager_tools: EagerTools
-    tool_error: ToolErrorHook | None
-    max_threads: int
-    include_usage: bool | None
-    empty_content: Literal[""] | None
-    rate_limits: RateLimits | None
-    middleware: Iterable[Middleware]
-    budget: Budget | None
-    resources: Mapping[str, object] | None
 
 
 class AsyncSwarm:
@@ -300,21 +280,7 @@ class AsyncSwarm:
     @overload
     def batch(self, agent: Agent, items: Items, **keywords: Unpack[AnyBatch]) -> Batch: ...
 
-    def batch(
-        self,
-        agent: Agent,
-        items: Items,
-        *,
-        concurrency: int | Literal["auto"] = 10,
-        ordered: bool = False,
-        on_error: Literal["keep", "stop"] = "keep",
-        attempts: int = 3,
-        context_variables: Context = None,
-        journal: str | PathLike[str] | None = None,
-        agents: Iterable[Agent] = (),
-        output: Any = None,
-        **keywords: Unpack[ItemKeywords],
-    ) -> Batch[Any]:
+    def batch(self, agent: Agent, items: Items, **keywords: Any) -> Batch[Any]:
         """Run many conversations: `async with swarm.batch(...) as outcomes: async for outcome in outcomes: ...`.
 
         If an item fails, its outcome has an `error`. If reading the items raises an exception, the batch raises it after all
@@ -341,19 +307,10 @@ class AsyncSwarm:
         """
         from ._tools.directory import listed_by_name  # noqa: PLC0415 - only for batches
 
-        item_keywords: Any = {"max_turns": UNWATCHED, **checked_keywords("batch", keywords, ItemKeywords)}
-        settings = BatchSettings(
-            agent,
-            RunOptions,
-            concurrency,
-            ordered,
-            on_error,
-            attempts,
-            context_variables,
-            listed_by_name(agents).values(),
-            as_output(output),
-            item_keywords,
-        )
+        arguments = checked_keywords("batch", keywords, AnyBatch)
+        journal = arguments.pop("journal", None)
+        arguments["agents"] = listed_by_name(arguments.get("agents", ())).values()
+        settings = BatchSettings.of(agent, RunOptions, arguments)
         return Batch(
             items,
             settings,
@@ -438,7 +395,11 @@ class AsyncSwarm:
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id, run)
         if (budget := state.budget) is not None:
             budget.provider_url = str(getattr(client, "base_url", "")) or None
-        eager = self._eager_middleware(state) if self._eager_tools and options.execute_tools else None
+        eager: EagerMiddleware | None = None
+        if self._eager_tools and options.execute_tools:
+            always, threads_only = self._eager_tools == "always", self._runner_class.runs_everything
+            include_usage = self._include_usage is not False
+            eager = EagerMiddleware(state, always=always, include_usage=include_usage, threads_only=threads_only)
         stack = MiddlewareStack(
             budget=None if budget is None else budget_middleware(budget),
             debug=debug_middleware(execute_tools=options.execute_tools) if options.debug else None,
@@ -450,14 +411,6 @@ class AsyncSwarm:
         )
         handlers = stack.wrap(Handlers(complete, call_tool, RunInfo(run)))
         return handlers, None if eager is None else eager.close
-
-    def _eager_middleware(self, state: RunState) -> EagerMiddleware:
-        return EagerMiddleware(
-            state,
-            always=self._eager_tools == "always",
-            include_usage=self._include_usage is not False,
-            threads_only=self._runner_class.runs_everything,
-        )
 
     def _source_of(self, client: Any) -> CompletionSource:
         return source_for(client, api=self._api, include_usage=self._include_usage is True)
@@ -490,18 +443,6 @@ prepare = AsyncSwarm._prepare  # for the packages of aswarm that record runs
 def require_client(swarm: AsyncSwarm) -> None:
     """Create the swarm's own client, if it has none yet, so that a service without a key fails when it starts."""
     swarm._open_client()
-
-
-def with_innermost(swarm: AsyncSwarm, innermost: Middleware) -> AsyncSwarm:
-    """Return a copy of the swarm with an additional innermost middleware. Both swarms share clients and limits."""
-    changed = copy.copy(swarm)
-    changed._middleware = chain(filter(None, (swarm._middleware, innermost)))
-    return changed
-
-
-def has_rate_limits(swarm: AsyncSwarm) -> bool:
-    """Return whether the swarm has `rate_limits=`."""
-    return swarm._rate_limiter.has_limits
 
 
 def uses_responses(swarm: AsyncSwarm) -> bool:

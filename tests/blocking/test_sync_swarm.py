@@ -10,7 +10,7 @@ from typing import Any, get_overloads, get_type_hints
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Budget, BudgetError, CompletionError, ConfigurationError, Response, Result, Swarm
-from aswarm._swarm import SwarmKeywords
+from aswarm._blocking.sync_swarm import SwarmKeywords
 from aswarm.testing import Failure, ScriptedModel, call, check_history
 from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume, results
 from tests.support.blocking.plain_client import BlockingClient

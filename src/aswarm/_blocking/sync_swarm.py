@@ -11,15 +11,18 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
+from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.debug import debug_print
-from aswarm._run.handlers import STEPS, check_steps
+from aswarm._run.eager import EagerTools
+from aswarm._run.execution import ToolErrorHook
+from aswarm._run.handlers import STEPS, Middleware, check_steps
 from aswarm._run.options import RunOptions
 from aswarm._run.streams import EventStream
-from aswarm._swarm import SwarmKeywords
 from aswarm._tools.conversion import as_result
 from aswarm._values.agent import Agent, Response, Result
+from aswarm._values.budget import Budget
 from aswarm._values.output import T
 from aswarm._values.run_keywords import (
     AnyOutputRun,
@@ -37,6 +40,7 @@ from aswarm._values.run_keywords import (
     checked_keywords,
     swarm_keywords,
 )
+from aswarm._values.settings import ApiName
 
 from .caller import Caller
 from .engine import BlockingEngine
@@ -45,6 +49,23 @@ from .interrupts import Interrupts
 from .sync_streams import SyncClassicStream, SyncEventStream
 
 S = TypeVar("S", bound=SyncClassicStream | SyncEventStream[Any])
+
+
+class SwarmKeywords(TypedDict, total=False):
+    """Keywords of `Swarm`. They are keywords of `AsyncSwarm` too, which describes them and has their defaults."""
+
+    model: str | None
+    api: ApiName
+    concurrent_tools: bool
+    eager_tools: EagerTools
+    tool_error: ToolErrorHook | None
+    max_threads: int
+    include_usage: bool | None
+    empty_content: Literal[""] | None
+    rate_limits: RateLimits | None
+    middleware: Iterable[Middleware]
+    budget: Budget | None
+    resources: Mapping[str, object] | None
 
 
 class Swarm:

@@ -12,6 +12,7 @@ from typing_extensions import TypeForm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_count, is_object
+from aswarm._values.max_turns import UNWATCHED
 from aswarm._values.output import Output, T, answer_type, as_output
 from aswarm._values.run_keywords import Context, ItemKeywords
 from aswarm.extensions import tools_of
@@ -58,6 +59,14 @@ class BatchSettings:
     agents: Collection[Agent] = ()  # agents that the journal can find by name
     output: Output[Any] | None = None
     keywords: ItemKeywords = field(default_factory=ItemKeywords)
+
+    @classmethod
+    def of(cls, agent: Agent, make_options: MakeOptions, arguments: dict[str, Any]) -> BatchSettings:
+        """Return the settings for the keywords of `AsyncSwarm.batch`, without `journal`."""
+        names = ItemKeywords.__annotations__
+        keywords: Any = {"max_turns": UNWATCHED}
+        keywords |= {key: arguments.pop(key) for key in [*arguments] if key in names}
+        return cls(agent, make_options, **arguments, keywords=keywords)
 
     def __post_init__(self) -> None:
         # Check once, before the first item. Otherwise every item would fail for the same mistake, perhaps after a request.

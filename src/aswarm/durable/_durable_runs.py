@@ -24,7 +24,7 @@ from aswarm._record.entry_maker import ErrorText
 from aswarm._record.log import RunRow
 from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Transaction
-from aswarm._swarm import AsyncSwarm, has_rate_limits, require_client
+from aswarm._swarm import AsyncSwarm, require_client
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, RunError
 from aswarm._values.log_fields import NO_RUN
@@ -179,7 +179,7 @@ class DurableRuns(LoggedRuns):
                 "version %r)",
                 number, version, agent, self.version, extra=NO_RUN,
             )  # fmt: skip
-        if has_rate_limits(self._factory.swarm):
+        if self._factory.swarm._rate_limiter.has_limits:
             logger.warning(
                 "the RateLimits of the swarm apply to this process alone; divide them by the number of processes, or limit the "
                 "runs of all processes with global_concurrency or starts_per",

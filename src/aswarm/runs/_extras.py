@@ -6,15 +6,16 @@ next request.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from aswarm._record.entry_maker import CLIENT_TOOL
 from aswarm._run.call import ToolCall
-from aswarm._run.handlers import Handlers, Started
+from aswarm._run.handlers import Handlers, Started, chain
 from aswarm._run.outcome import ToolOutcome
-from aswarm._swarm import AsyncSwarm, with_innermost
+from aswarm._swarm import AsyncSwarm
 from aswarm._tools.conversion import to_text
 from aswarm._values.errors import Hold
 from aswarm._values.messages import Message
@@ -37,7 +38,9 @@ def with_request_log(swarm: AsyncSwarm, on_request: Callable[[CompletionRequest]
 
         return replace(handlers, complete=complete)
 
-    return with_innermost(swarm, wrap)
+    extended = copy.copy(swarm)  # shares clients and limits
+    extended._middleware = chain(filter(None, (swarm._middleware, wrap)))
+    return extended
 
 
 def with_client(
