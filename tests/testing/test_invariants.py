@@ -28,7 +28,7 @@ from aswarm.testing.simulate import (
     usage_adds_up,
     valid_history,
 )
-from aswarm.testing.simulate._report import write_file
+from aswarm.testing.simulate._search import write_file
 
 AGENT = Agent(name="a")
 CALLS = [{"id": str(index), "type": "function", "function": {"name": "f", "arguments": "{}"}} for index in range(2)]

@@ -442,7 +442,7 @@ def test_a_program_without_an_end_fails() -> None:
 @pytest.mark.parametrize("is_hidden", [True, False])
 def test_a_step_that_never_awaits_fails_its_universe(monkeypatch: pytest.MonkeyPatch, is_hidden: bool) -> None:
     """A tool whose loop never yields is interrupted, also if it catches every exception of its body."""
-    monkeypatch.setattr("aswarm.testing.simulate._endless._MOST_PROCESSOR_SECONDS", 0.5)
+    monkeypatch.setattr("aswarm.testing.simulate._loop._MOST_PROCESSOR_SECONDS", 0.5)
     handler = signal.getsignal(signal.SIGVTALRM)
 
     async def busy() -> None:
@@ -467,7 +467,7 @@ def test_a_step_that_never_awaits_fails_its_universe(monkeypatch: pytest.MonkeyP
 
 def test_a_long_program_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a step that uses the processor for the whole time between two ticks is."""
-    monkeypatch.setattr("aswarm.testing.simulate._endless._MOST_PROCESSOR_SECONDS", 0.05)
+    monkeypatch.setattr("aswarm.testing.simulate._loop._MOST_PROCESSOR_SECONDS", 0.05)
 
     async def program(world: World) -> None:
         end = time.process_time() + 0.3

@@ -12,7 +12,6 @@ from aswarm._values import public as _public
 
 from ._clients import Clients
 from ._crash import Crash
-from ._endless import Endless
 from ._invariants import (
     DEFAULT_INVARIANTS,
     budget_kept,
@@ -26,13 +25,11 @@ from ._invariants import (
     usage_adds_up,
     valid_history,
 )
-from ._loop import Deadlock
+from ._loop import Deadlock, Endless
 from ._provider import Fault, Provider
-from ._pytest import pytest_addoption as pytest_addoption  # pytest finds its hooks by their names
-from ._pytest import pytest_configure as pytest_configure
-from ._pytest import simulate
-from ._report import timeline
-from ._search import Invariant, Simulation, SimulationError
+from ._search import Invariant, Simulation, SimulationError, simulate, timeline
+from ._search import pytest_addoption as pytest_addoption  # pytest finds its hooks by their names
+from ._search import pytest_configure as pytest_configure
 from ._world import SimulatedAnswer, SimulatedCall, SimulatedRun, World
 
 __all__ = [

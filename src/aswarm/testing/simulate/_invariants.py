@@ -15,7 +15,7 @@ from typing import Any
 from aswarm._record.entries import Entry
 from aswarm._record.fold import fold
 from aswarm._values.agent import Response
-from aswarm._values.events import CompletionFinished, Event, ToolCallFinished, ToolCallStarted, TurnStarted
+from aswarm._values.events import CompletionFinished, ToolCallFinished, ToolCallStarted, TurnStarted
 from aswarm._values.usage import Usage
 from aswarm.testing._history import check_history
 
@@ -134,7 +134,9 @@ def _without_outcome(log: Sequence[Entry]) -> set[tuple[int, int]]:
 def log_folds_to_history(world: World) -> None:
     """The events of a run that was read to its end contain its history, and so does each log."""
     for run, response in _ended(world):
-        if response.stop == "answer" and not any(map(_hands_off, run.events)):
+        # The note of a replaced handoff is only in the history.
+        finished = (event for _, event in run.events if isinstance(event, ToolCallFinished))
+        if response.stop == "answer" and all(event.handoff is None for event in finished):
             # Messages of the user, and corrections of an answer of the wrong type, have no event.
             texts = [message.get("content") for message in response.messages if message["role"] != "user"]
             assert _texts_of(run) == texts, f"{run.name}: the events differ from the history"
@@ -145,12 +147,6 @@ def log_folds_to_history(world: World) -> None:
             before, after = fold(log[:-1]).response_messages, log[-1].response["messages"]
             # The calls of a run that was stopped while it waited are closed only in its end.
             assert after[: len(before)] == before, f"the log of {run_id} folds to {before}, and its end has {after}"
-
-
-def _hands_off(timed: tuple[float, Event]) -> bool:
-    """Return whether the event is a handoff. The note of a replaced handoff is only in the history."""
-    event = timed[1]
-    return isinstance(event, ToolCallFinished) and event.handoff is not None
 
 
 def _texts_of(run: SimulatedRun) -> list[Any]:

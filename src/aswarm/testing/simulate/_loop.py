@@ -2,6 +2,12 @@
 
 Ready callbacks run in the order of `call_soon`, and timers in the order of their times, because asyncio does the same. The
 choices are the times of arrivals (I/O, steps of threads), the order of simultaneous arrivals, and stalls of the loop.
+
+asyncio and anyio keep tasks and cancel scopes in sets, and cancel them in the order of these sets. Without the hashes of this
+module, this order depends on their addresses.
+
+A universe that does not end fails, with its seed. A loop counts its own steps. A step that never awaits cannot be counted, so a
+timer of the processor time of this process interrupts it, where the system has one and the simulation runs in the main thread.
 """
 
 from __future__ import annotations
@@ -9,16 +15,109 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from functools import partial
 from itertools import count
+from types import FrameType
 from typing import Any, Protocol, TypeAlias, cast
 
-from ._endless import MOST_STEPS, Endless
-from ._order import OrderedTask, Places
+from anyio._backends import _asyncio as backend  # pyright: ignore[reportPrivateUsage] - scopes have no factory
+
+# --- the order of sets of tasks and of cancel scopes ---
+
+
+class Places:
+    """Hashes for the tasks and scopes of one universe, in the order of their creation."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._numbers = count()
+
+    def next(self) -> int:
+        """Return the next hash. Hashes of integers do not depend on PYTHONHASHSEED."""
+        return hash((self._seed, next(self._numbers)))
+
+
+class OrderedTask(asyncio.Task[Any]):
+    """A task with a hash of its own."""
+
+    def __init__(self, coro: Any, *, loop: Any, **options: Any) -> None:
+        self._place: int = loop.places.next()  # first, because asyncio adds the task to a set
+        super().__init__(coro, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self._place
+
+
+class _OrderedScope(backend.CancelScope):
+    """A cancel scope with a hash of its own. On other loops it is the hash of every object."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, *, deadline: float = math.inf, shield: bool = False) -> None:
+        places: Places | None = getattr(asyncio._get_running_loop(), "places", None)  # noqa: SLF001 - None without a loop
+        self._place = object.__hash__(self) if places is None else places.next()
+        super().__init__(deadline=deadline, shield=shield)
+
+    def __hash__(self) -> int:
+        return self._place
+
+
+@contextmanager
+def ordered_scopes() -> Generator[None]:
+    """Let anyio make ordered cancel scopes during the block."""
+    names: Any = vars(backend)
+    before = names["CancelScope"]
+    names["CancelScope"] = _OrderedScope
+    try:
+        yield
+    finally:
+        names["CancelScope"] = before
+
+
+# --- the end of a universe that does not end ---
+
+MOST_STEPS = 250_000  # iterations of the loop in one universe
+_MOST_PROCESSOR_SECONDS = 20.0
+
+
+class Endless(Exception):  # noqa: N818 - named after the event
+    """The universe did not end within the limits of its steps, of its virtual time, or of the processor time of one step."""
+
+
+class Interrupted(BaseException):
+    """Raised inside a step that does not end. `except Exception`, as around a tool, must not catch it."""
+
+
+@contextmanager
+def interrupting(loop: ProcessLoop) -> Generator[None]:
+    """Interrupt a step of the loop that uses the processor for too long and does not end."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen = -1
+
+    def tick(_: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        if loop.steps == seen:
+            place = "" if frame is None else f" at {frame.f_code.co_filename}:{frame.f_lineno}"
+            loop.endless = Endless(f"a step of the loop does not end{place}; a loop that waits needs an `await`")
+            raise Interrupted
+        seen = loop.steps
+
+    before: Any = signal.signal(signal.SIGVTALRM, tick)
+    old = signal.setitimer(signal.ITIMER_VIRTUAL, _MOST_PROCESSOR_SECONDS, _MOST_PROCESSOR_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, *old)
+        signal.signal(signal.SIGVTALRM, before)
+
 
 _STEP = 1e-5  # seconds of one iteration, so that a program that waits for a deadline reaches it
 _STEPS_OF_CLOSING = 10_000
@@ -39,11 +138,9 @@ class Owner(Protocol):
 
     def step(self, callback: Callable[..., object], *args: Any) -> None:
         """Call the callback, unless the process is dead."""
-        ...
 
     def add(self, task: asyncio.Task[Any]) -> None:
         """Note a new task of the process."""
-        ...
 
 
 owner: ContextVar[Owner | None] = ContextVar("aswarm_process", default=None)
@@ -66,7 +163,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         self.places = Places(seed)
-        self.set_task_factory(self._new_task)
+        self.set_task_factory(lambda loop, coro, **options: OrderedTask(coro, loop=loop, **options))
         self.reported: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.reported.append(context))
         self._owners: dict[int, Owner] = {}  # by the id of an async generator
@@ -95,9 +192,6 @@ class ProcessLoop(asyncio.BaseEventLoop):
         if process is not None:
             process.add(task)
         return task
-
-    def _new_task(self, _: object, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        return OrderedTask(coro, loop=self, **options)
 
     async def _refuse(self, *_: object, **__: object) -> Any:
         """Fail the universe, also if the program catches the exception: a tool returns its text to the model."""

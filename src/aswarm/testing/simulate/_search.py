@@ -1,26 +1,31 @@
-"""Universes of a program: one run in a universe, the search over seeds, the shrinking of a failure, and its report."""
+"""Universes of a program: one run in a universe, the search over seeds, the shrinking of a failure, and its report.
+
+`simulate` is the decorator, and the option of pytest selects a seed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import os
 import random
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial, wraps
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from aswarm._record.entries import Entry, as_json
+
 from ._crash import STEP_OF_CRASH
-from ._endless import Endless, interrupting
 from ._files import files_of
 from ._invariants import DEFAULT_INVARIANTS, context_as_sequential
-from ._loop import Deadlock, ProcessLoop, RealLoop, UniverseLoop
-from ._order import ordered_scopes
+from ._loop import Deadlock, Endless, ProcessLoop, RealLoop, UniverseLoop, interrupting, ordered_scopes
 from ._process import funeral
-from ._report import timeline, write_file
 from ._threads import simulated
-from ._world import World
+from ._world import START, World
 
 Program: TypeAlias = Callable[[World], Awaitable[object]]
 """An async function of a world: the code that a simulation runs."""
@@ -63,16 +68,12 @@ class Simulation:
             for invariant in self.invariants:
                 invariant(world)
             if self.sequential and world.runs:
-                self._compare(world)
+                alone = World(world.seed, choices=dict(world.drawn), sequential=True)
+                if _run(self.program, alone, self.seconds) is None:
+                    context_as_sequential(world, alone)
         except Exception as broken:  # noqa: BLE001 - an invariant of a user
             return broken
         return None
-
-    def _compare(self, world: World) -> None:
-        __tracebackhide__ = True
-        alone = World(world.seed, choices=dict(world.drawn), sequential=True)
-        if _run(self.program, alone, self.seconds) is None:
-            context_as_sequential(world, alone)
 
     def check(self, seed: int) -> None:
         """Run the universe of a seed. Raises SimulationError with a shrunk schedule if the program fails."""
@@ -80,10 +81,12 @@ class Simulation:
         world = World(seed)
         error = self.failure(world)
         if error is not None:
-            choices = self._shrink(world, error)
+            choices, causes = self._shrink(world, error), _causes(error)
             shrunk = World(seed, choices=choices)
             shrunk.has_entries = True
-            raise SimulationError(self._report(shrunk, self.failure(shrunk) or error, choices)) from _cause(error)
+            # From the only exception of a group: pytest would print the report of a group twice.
+            cause = causes[0] if len(causes) == 1 else error
+            raise SimulationError(self._report(shrunk, self.failure(shrunk) or error, choices)) from cause
 
     def _shrink(self, world: World, error: BaseException) -> dict[str, int]:
         """Set as many choices to 0 as possible, so that the program fails in the same way."""
@@ -112,14 +115,13 @@ class Simulation:
     def _report(self, world: World, error: BaseException, choices: Mapping[str, int]) -> str:
         confirmation = self._confirmation(world, error)
         path = self._write_file(world)
-        shown = f"Look at its runs with: aswarm serve --open {path}" if path else ""
         schedule = [f"  {name}: {value}" for name, value in choices.items()] or ["  every choice is 0"]
         return "\n".join(
             [
                 f"seed {world.seed}: {'; '.join(f'{type(each).__name__}: {each}' for each in _causes(error))}",
                 f"Run it again with pytest --simulate-seed={world.seed}, or @simulate(runs=1, seed={world.seed}).",
                 confirmation,
-                *([shown] if shown else []),
+                *([f"Look at its runs with: aswarm serve --open {path}"] if path else []),
                 "Schedule (the choices other than 0):",
                 *schedule,
                 "Time line:",
@@ -130,8 +132,7 @@ class Simulation:
     def _write_file(self, world: World) -> Path | None:
         if self.folder is None or not (world.runs or world.logs):
             return None
-        name = getattr(self.program, "__name__", "program")
-        path = Path(self.folder, f"{name}-{world.seed}.jsonl")
+        path = Path(self.folder, f"{getattr(self.program, '__name__', 'program')}-{world.seed}.jsonl")
         try:
             write_file(world, path)
         except OSError:  # the report is more important
@@ -169,12 +170,6 @@ def _causes(error: BaseException) -> list[BaseException]:
     """Return the exceptions of a group, such as that of a task group; otherwise the exception itself."""
     inside: tuple[BaseException, ...] = getattr(error, "exceptions", ())
     return [cause for each in inside for cause in _causes(each)] if inside else [error]
-
-
-def _cause(error: BaseException) -> BaseException:
-    """Return the only exception of a group: pytest would print the report of a group twice."""
-    causes = _causes(error)
-    return causes[0] if len(causes) == 1 else error
 
 
 # --- one universe ---
@@ -254,3 +249,118 @@ def _close(loop: ProcessLoop, world: World) -> None:
         loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
     world.delete_files()
+
+
+# --- the report ---
+
+_SHOWN = 150  # characters of a line
+_FIELDS = ("turn", "index", "name", "text", "arguments", "content", "reason")
+
+
+def timeline(world: World) -> list[str]:
+    """Return the lines of the time line: virtual seconds, the run, the event. The entries of logs have only milliseconds."""
+    names = {run.id: run.name for run in world.runs}
+    lines = [(at, f"{at:9.4f}  {text}") for at, text in world.notes]
+    for call in world.calls:
+        run = names.get(call.run, call.run[:8])
+        lines.append((call.at, f"{call.at:9.4f}  {run}: function {call.name} starts with {call.arguments}"))
+    for each in world.runs:
+        lines += [(at, f"{at:9.4f}  {each.name}: {_line(event.to_dict())}") for at, event in each.events]
+    for run_id, log in world.logs.items():
+        at = 0.0
+        for entry in log:
+            milliseconds = entry.at_ms / 1000 - START
+            at = max(at, milliseconds, _start_of(world, run_id, entry))
+            lines.append((at, f"{milliseconds:8.3f}   {run_id[:8]}: {_line(entry.to_dict())}"))
+    lines = [line for line in lines if "Delta " not in line[1]]  # the pieces of texts and arguments
+    return [f"  {line}" for _, line in sorted(lines, key=lambda line: line[0])]
+
+
+def _start_of(world: World, run_id: str, entry: Entry) -> float:
+    """Return the time of the last start of the call that has finished, within the millisecond of the entry; otherwise 0."""
+    if entry.type != "ToolCallFinished":
+        return 0.0
+    until, index = (entry.at_ms + 1) / 1000 - START, entry.fields["index"]
+    starts = (call.at for call in world.calls if (call.run, call.index) == (run_id, index) and call.at < until)
+    return max(starts, default=0.0)
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    shown = {key: event[key] for key in _FIELDS if key in event}
+    return f"{event['type']} {' '.join(f'{key}={value!r}' for key, value in shown.items())}"[:_SHOWN]
+
+
+# --- the file of the playground ---
+
+
+def write_file(world: World, path: Path) -> None:
+    """Write the runs of the world for `aswarm serve --open`: a line of JSON for each entry, with the id of its run.
+
+    Raises OSError.
+    """
+    logs = world.logs | {run.entries[0].fields["run_id"]: run.entries for run in world.runs if run.entries}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        for run_id, entries in logs.items():
+            for entry in entries:
+                file.write(as_json({"run": run_id, **entry.to_dict()}) + b"\n")
+
+
+_SEED = "ASWARM_SIMULATE_SEED"  # set by the option of pytest, and read at the start of each test
+
+
+def simulate(
+    runs: int = 100,
+    *,
+    seed: int = 0,
+    invariants: Sequence[Invariant] = (),
+    sequential: bool = True,
+    folder: str | PathLike[str] | None = FOLDER,
+    seconds: float = DAY,
+) -> Callable[[Callable[..., Awaitable[object]]], Callable[..., None]]:
+    """Return a decorator that runs an async program in many universes, as a plain function and test of pytest.
+
+    The program gets a `World` as its first argument; other arguments are fixtures. The decorated function raises
+    SimulationError for the first universe in which the program fails.
+
+    Args:
+        runs: The number of universes.
+        seed: The seed of the first universe; the next universes have the next numbers.
+        invariants: Functions of a world that raise AssertionError, in addition to `DEFAULT_INVARIANTS`.
+        sequential: Also compare the context variables with the same universe with one call at a time.
+        folder: The folder for the files of failed universes, for `aswarm serve --open FILE`; None writes no file.
+        seconds: The virtual time of a universe, after which it fails with `Endless`.
+    """
+    if callable(runs):
+        raise TypeError("@simulate was given a function as `runs`; write @simulate() or @simulate(runs=100)")
+
+    def decorate(program: Callable[..., Awaitable[object]]) -> Callable[..., None]:
+        if not inspect.iscoroutinefunction(program):
+            raise TypeError(f"@simulate needs an async function, and {program!r} is not one; write `async def`")
+
+        @wraps(program)
+        def test(**fixtures: Any) -> None:
+            __tracebackhide__ = True  # pytest shows the report, and the failed line of the program
+            given = wraps(program)(partial(program, **fixtures))
+            simulation = Simulation(given, (*DEFAULT_INVARIANTS, *invariants), sequential, folder, seconds)
+            chosen = os.environ.get(_SEED)
+            for each in range(seed, seed + runs) if chosen is None else (int(chosen),):
+                simulation.check(each)
+
+        del test.__wrapped__
+        signature = inspect.signature(program)
+        test.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:], return_annotation=None)  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+def pytest_addoption(parser: Any) -> None:
+    """Add `--simulate-seed` to pytest, for `pytest_plugins = ["aswarm.testing.simulate"]` in a conftest.py."""
+    parser.addoption("--simulate-seed", metavar="N", type=int, help="run only this universe of each simulated test")
+
+
+def pytest_configure(config: Any) -> None:
+    """Read the option of pytest."""
+    if (seed := config.getoption("--simulate-seed")) is not None:
+        os.environ[_SEED] = str(seed)

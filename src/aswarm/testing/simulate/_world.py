@@ -218,7 +218,7 @@ class World:
             await anyio.sleep(delay)
             return
         arrived = loop.create_future()
-        loop.arrive(delay, _set, arrived, None)
+        loop.arrive(delay, lambda: None if arrived.done() else arrived.set_result(None))
         await arrived
 
     def note(self, text: str) -> None:
@@ -295,7 +295,10 @@ class World:
         self.runs.append(recorded)
         leaves_after = self.draw(f"reader of {recorded.name}", 24) if may_leave else 0
         stream = swarm.stream(agent, messages, context_variables, **keywords)
-        entries = self._entries(recorded, agent, context_variables) if self.has_entries else None
+        entries = None
+        if self.has_entries:
+            run_id = f"seed {self.seed} {recorded.name}"
+            entries = RunEntries(recorded.entries, run_id, agent, history, context_variables)
         try:
             async with stream as run:
                 recorded.id = run.run_id
@@ -314,29 +317,12 @@ class World:
                 entries.end(recorded.response, recorded.error)
         return recorded.response
 
-    def _entries(self, run: SimulatedRun, agent: Agent, context: Mapping[str, Any] | None) -> RunEntries:
-        name = f"seed {self.seed} {run.name}"
-        return RunEntries(run.entries, name, agent, run.messages, context)
-
 
 def _simulated_call(handlers: Handlers, call: ToolCall) -> SimulatedCall:
-    turn, now = handlers.run.turn, anyio.current_time()
     tool = call.tool
     repeatable = call.is_repeatable or (tool is not None and (tool.is_handoff or tool._is_replayed))  # noqa: SLF001 - its inner calls are checked one by one
     outer = None if call.parent is None else call.parent.index
     return SimulatedCall(
-        now,
-        handlers.run.run_id,
-        turn,
-        call.index,
-        call.id,
-        call.name,
-        call.arguments,
-        repeatable=repeatable,
-        outer=outer,
-    )
-
-
-def _set(future: asyncio.Future[Any], value: Any) -> None:
-    if not future.done():
-        future.set_result(value)
+        anyio.current_time(), handlers.run.run_id, handlers.run.turn, call.index, call.id, call.name, call.arguments,
+        repeatable=repeatable, outer=outer,
+    )  # fmt: skip
