@@ -18,11 +18,6 @@ _SQLITE = "sqlite:///"
 _SQLITE_WITH_MILLISECONDS = (3, 42)
 
 
-def _is_url(url: object) -> bool:
-    """Return whether durable runs support this URL."""
-    return isinstance(url, str) and url.startswith((_SQLITE, "postgresql://", "postgres://"))
-
-
 def _without_secret(url: object) -> str:
     """Return the value for an error text. A URL may have a password, so only its scheme is shown."""
     text = str(url)
@@ -50,7 +45,7 @@ def store_of(url: str, sync: str) -> SQLiteStore | PostgresStore:
     `sync`: if "full", each commit of SQLite waits for the disk. Raises ConfigurationError for another URL, or if a package is
     missing.
     """
-    if not _is_url(url):
+    if not (isinstance(url, str) and url.startswith((_SQLITE, "postgresql://", "postgres://"))):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
             f"store must be a URL, sqlite:///runs.db or postgresql://user@host/database, not {_without_secret(url)}"
         )

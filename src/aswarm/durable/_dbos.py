@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import anyio
@@ -24,7 +23,6 @@ from anyio.to_thread import run_sync as in_thread
 
 from aswarm._sql.liveness import Liveness
 from aswarm._values.errors import ConfigurationError, StoreError
-from aswarm._values.text import how_to_install
 
 from ._database import check_sqlite
 from ._dbos_connections import Borrower, close_pool, connection_pool, has_millisecond_times, may_pass
@@ -83,11 +81,6 @@ def check_least(least: float, **numbers: float | None) -> None:
             raise ConfigurationError(f"{name} must be at least {least}, not {value!r}")
 
 
-def _require_dbos() -> None:
-    if find_spec("dbos") is None:
-        raise ConfigurationError(f"durable runs need the package dbos: {how_to_install('durable')}")
-
-
 class Engine:
     """The queue of the runs. With `works`, it also executes runs in this process.
 
@@ -115,8 +108,9 @@ class Engine:
         """Connect, and create the tables of DBOS and the queue.
 
         A worker also acquires the lock of this process, and listens to the queue. If the database cannot be reached, this
-        retries for ten seconds and then raises StoreError; any other error of the database is raised at once. Raises ConfigurationError if this process already has a worker, or
-        if the host (the program) has launched a DBOS with other settings.
+        retries for ten seconds and then raises StoreError; any other error of the database is raised at once. Raises
+        ConfigurationError if this process already has a worker, or if the host (the program) has launched a DBOS with other
+        settings.
         """
         ends = anyio.current_time() + _SECONDS_TO_OPEN
         while True:
@@ -130,7 +124,6 @@ class Engine:
                 return
 
     async def _open(self) -> None:
-        _require_dbos()
         settings, self._is_stopping = self._settings, False
         if settings.works and _working:
             raise ConfigurationError(
@@ -253,10 +246,6 @@ class Engine:
         with self._borrower.store_errors():
             await in_thread(self._requeue, run_ids)
 
-    async def orphans(self, executor: str) -> list[str]:
-        """Return the ids of the active runs that the process `executor` has dequeued."""
-        return await in_thread(self._orphans, executor)
-
     async def delete(self, run_ids: Sequence[str]) -> None:
         """Delete the rows of DBOS for these runs. An unknown id is ignored."""
         if run_ids:
@@ -335,9 +324,8 @@ class Engine:
         if settings.works or not limits["polling_interval_sec"]:
             limits["polling_interval_sec"] = settings.poll_seconds
         if settings.global_concurrency is not None:
-            limits["global_concurrency"] = (
-                None if math.isinf(settings.global_concurrency) else int(settings.global_concurrency)
-            )
+            most = settings.global_concurrency
+            limits["global_concurrency"] = None if math.isinf(most) else int(most)
         if settings.limiter is not None:
             number, seconds = settings.limiter
             limits["limiter"] = None if math.isinf(number) else {"limit": int(number), "period": seconds}
@@ -376,7 +364,7 @@ class Engine:
             return
         while not self._liveness.is_held:  # noqa: ASYNC110 - a thread changes it
             await anyio.sleep(self._settings.poll_seconds)
-        if run_id not in await self.orphans(self._settings.executor):
+        if run_id not in await in_thread(self._orphans, self._settings.executor):
             raise asyncio.CancelledError
 
 

@@ -82,12 +82,7 @@ def connection_pool(url: str, threads: int, synchronous: str) -> Any:
 
     def prepare(connection: Any, _: Any) -> None:
         connection.isolation_level = "IMMEDIATE"
-        for pragma in (
-            "busy_timeout=30000",
-            "journal_mode=WAL",
-            f"synchronous={synchronous}",
-            "foreign_keys=ON",
-        ):
+        for pragma in ("busy_timeout=30000", "journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
     alchemy.event.listen(engine, "connect", prepare)

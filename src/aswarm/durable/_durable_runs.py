@@ -246,7 +246,11 @@ class DurableRuns(LoggedRuns):
         """
         if isinstance(new, NewRun):
             return await super().start(new)
-        agent = self._name_of(new)
+        agent = new.name if isinstance(new, Agent) else new
+        if isinstance(new, Agent) and agent not in self.agents:
+            raise ConfigurationError(
+                f"these runs do not have the agent {agent!r}; add it to agents=, because each process finds an agent by its name"
+            )
         run_id = os.urandom(16).hex() if run_id is None else run_id
         request = NewRun(
             user or NO_USER,
@@ -258,15 +262,6 @@ class DurableRuns(LoggedRuns):
             context_variables=context_variables,
         )
         return DurableRun(self, await super().start(request))
-
-    def _name_of(self, agent: str | Agent) -> str:
-        if not isinstance(agent, Agent):
-            return agent
-        if agent.name not in self.agents:
-            raise ConfigurationError(
-                f"these runs do not have the agent {agent.name!r}; add it to agents=, because each process finds an agent by its name"
-            )
-        return agent.name
 
     async def get_run(self, run_id: str, *, user: str = "") -> DurableRun:
         """Return the run with this id. Raises RunNotFound."""
@@ -413,13 +408,6 @@ class DurableRuns(LoggedRuns):
         here = {run_id for run_id, live in self._live.items() if not live.is_fenced}
         elsewhere = [run_id for run_id in run_ids if run_id not in here]
         return await self._database.submit(lambda: log.ended(elsewhere), reads_only=True) if elsewhere else []
-
-    async def _wait_for(self, record: RunRecord) -> Entry | None:
-        """Wait for the end of a run in any process. Returns the last entry if the run ended in this process, otherwise None.
-
-        Raises RuntimeError if this object is closed before the run ends.
-        """
-        return await self._ends.wait(record.id)
 
     def map(
         self,

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 import anyio
 
 from aswarm._record.entries import Entry
+from aswarm._sql.transactions import chunks
 from aswarm._values.errors import StoreError
 from aswarm._values.log_fields import NO_RUN
-from aswarm.runs._changes import Changes
+from aswarm.runs._readers import Changes
 
 logger = logging.getLogger("aswarm")
 
@@ -87,10 +88,9 @@ class Ends:
                 wait.is_over.set()
 
     async def _query(self) -> None:
-        run_ids = list(self._waits)
-        for at in range(0, len(run_ids), _IDS_AT_ONCE):
+        for some in chunks(list(self._waits), _IDS_AT_ONCE):
             try:
-                ended = await self._ended(run_ids[at : at + _IDS_AT_ONCE])
+                ended = await self._ended(some)
             except StoreError:
                 logger.exception("the ends of runs cannot be looked up; another attempt follows", extra=NO_RUN)
                 continue

@@ -73,8 +73,7 @@ class RunAttempt:
                             pass
                 except (Exception, SystemExit, BaseExceptionGroup) as failure:
                     error = _error_of(failure)
-                    fields = record.log_fields
-                    logger.warning("the run %s failed", record.id, exc_info=failure, extra=fields)
+                    logger.warning("the run %s failed", record.id, exc_info=failure, extra=record.log_fields)
             reason = live.reason or "time_limit"
         finally:
             with anyio.CancelScope(shield=True):
@@ -93,16 +92,13 @@ class RunAttempt:
                 async with aclosing(self._events(stop=scope.cancel)) as events:
                     async for _ in events:
                         pass
-        except (
-            Exception,
-            SystemExit,
-            BaseExceptionGroup,
-        ) as failure:  # for example, this process does not have the agent
-            record = self.live.record
+        # For example, this process does not have the agent.
+        except (Exception, SystemExit, BaseExceptionGroup) as failure:
+            record, error = self.live.record, _error_of(failure)
             what = (
                 "the record of the run %s cannot be replayed, so its conversation does not get the messages of the run"
             )
-            logger.warning(what, record.id, exc_info=_error_of(failure), extra=record.log_fields)
+            logger.warning(what, record.id, exc_info=error, extra=record.log_fields)
 
     def _events(self, stop: Callable[[], None] | None = None) -> AsyncGenerator[LoopEvent, None]:
         """Return the events of the run. The run executes and is recorded while the events are read. `stop`: see `Recorder`."""
@@ -164,7 +160,8 @@ class RunAttempt:
             self.add(entry)
         last = replace(last, seq=live.last + 1)
         finish = partial(_starting.finish, live, last, self._run, change)
-        return last if await self._runs._write_end(finish, live.fail) else None
+        write = partial(self._runs._database.submit, finish, durable=True, notifies=True)
+        return last if await self._runs._retry(write, live.fail) else None
 
     # --- the sink of the recorder ---
 

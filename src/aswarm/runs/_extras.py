@@ -67,9 +67,8 @@ def with_client(
                 raise Hold(f"{call.name} runs in the client", data=dict(CLIENT_TOOL))
         return await handlers.call_tool(call, context, started)
 
-    return replace(
-        handlers, complete=complete if tools or settings or notes else handlers.complete, call_tool=call_tool
-    )
+    wrapped = complete if tools or settings or notes else handlers.complete
+    return replace(handlers, complete=wrapped, call_tool=call_tool)
 
 
 def _add_tools(body: dict[str, Any], tools: Sequence[ClientTool]) -> None:

@@ -35,9 +35,8 @@ class Lifetime(ABC):
 
     def _check_open(self) -> None:
         if not self.is_open:
-            raise RuntimeError(
-                f"the runs are not open: use `async with {type(self).__name__}(...)`, or the lifespan of the service"
-            )
+            name = type(self).__name__
+            raise RuntimeError(f"the runs are not open: use `async with {name}(...)`, or the lifespan of the service")
         if self._draining.is_set:
             raise ShuttingDown
 

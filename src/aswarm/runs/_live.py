@@ -154,6 +154,10 @@ class LiveRun(LiveEntries):
         self._written += 1
         super().add(entry)
 
+    def add_last(self, entry: Entry) -> None:
+        """Add the last entry, which is already in the log."""
+        super().add(entry)
+
     def add(self, entry: Entry) -> None:
         """Add the next entry. It is written after at most 50 ms, or earlier by the next `commit`."""
         line = entry.to_log()
@@ -171,10 +175,6 @@ class LiveRun(LiveEntries):
             token = self._scheduled = object()
             write, done = partial(self._write_scheduled, token), partial(self._note_scheduled, token)
             self._database.put(write, done, within=within, notifies=True)
-
-    def add_last(self, entry: Entry) -> None:
-        """Add the last entry, which is already in the log."""
-        super().add(entry)
 
     def _forget_old(self) -> None:
         unneeded = min(self._written - self._first, len(self._entries)) - _KEPT
@@ -227,12 +227,8 @@ class LiveRun(LiveEntries):
     def _note_written(self, job: PendingTransaction) -> None:
         row: LogRow | Literal[False] | None = job.value
         if job.error is not None:  # the next write includes these entries
-            logger.warning(
-                "the log of the run %s cannot be written",
-                self.record.id,
-                exc_info=job.error,
-                extra=self.record.log_fields,
-            )
+            run_id, fields = self.record.id, self.record.log_fields
+            logger.warning("the log of the run %s cannot be written", run_id, exc_info=job.error, extra=fields)
         elif row is False:
             with suppress(RuntimeError):  # the loop is closed
                 self._call_soon(self.fence)

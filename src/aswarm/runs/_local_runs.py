@@ -117,10 +117,8 @@ class LocalRuns(LoggedRuns):
         async with self._takeover:
             for owner in await self._database.submit(log.owners, reads_only=True):
                 async with self._processes.dead(owner) as is_dead:  # locked: only one process takes the owner's runs
-                    active = (
-                        await self._database.submit(partial(log.active_of, owner), reads_only=True) if is_dead else ()
-                    )
-                    for row in active:
+                    active = partial(log.active_of, owner)
+                    for row in await self._database.submit(active, reads_only=True) if is_dead else ():
                         is_over |= await self._take(row)
         return is_over
 

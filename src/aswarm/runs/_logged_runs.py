@@ -30,17 +30,16 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, StoreError
 from aswarm._values.log_fields import NO_RUN
-from aswarm.conversations import Conflict
+from aswarm.conversations import Conflict, Stored
 from aswarm.conversations._base import SQLStore
-from aswarm.conversations._records import database_text, is_database_text
+from aswarm.conversations._records import checked_context, database_text, is_database_text
 
 from . import _deleting, _starting
 from ._attempt import RunAttempt
-from ._changes import Changes
 from ._lifetime import Lifetime, task_group
 from ._live import LiveRun
 from ._prepared import RunFactory, conversation_key
-from ._readers import Readers, logged
+from ._readers import Changes, Readers, logged
 from ._run import Run
 from ._runs import (
     AnswersRefused,
@@ -169,7 +168,9 @@ class LoggedRuns(Lifetime):
         tries.note(new, found)
         if found.active is not None:
             raise RunActive(found.active)
-        stored = found.stored or self._factory.new_conversation(new, key)
+        stored = found.stored or Stored(
+            key, agent=self._factory.agent(new.agent).name, context_variables=checked_context(new.context_variables)
+        )
         try:
             if tries.has_changed and new.answers:  # the open calls may be different now
                 text = "another program has just changed the conversation; load its open calls again, and answer these"
@@ -240,12 +241,6 @@ class LoggedRuns(Lifetime):
                     raise
                 logger.exception("the database cannot be used; another attempt follows", extra=NO_RUN)
                 await anyio.sleep(_SECONDS_AFTER_FAILURE)
-
-    async def _write_end(
-        self, finish: Callable[[], Transaction[bool]], on_failure: Callable[[StoreError], object]
-    ) -> bool:
-        """Run the transaction that ends a run. Returns False if another attempt has taken over the run."""
-        return await self._retry(lambda: self._database.submit(finish, durable=True, notifies=True), on_failure)
 
     def _detach(self, live: LiveRun, last: Entry | None = None) -> None:
         """Remove a run from this process. `last`: the last entry of the run; None if other processes continue the run."""

@@ -145,11 +145,6 @@ class RunFactory:
             return self.task_agent
         raise AgentNotFound(name)
 
-    def new_conversation(self, new: NewRun, key: str) -> Stored:
-        """Return a new conversation for a run. `key`: its id in the store."""
-        context = checked_context(new.context_variables)
-        return Stored(key, agent=self.agent(new.agent).name, context_variables=context)
-
     def prepare(
         self, run_id: str, new: NewRun, stored: Stored, last_run: str | None, asked: Mapping[str, Any]
     ) -> PreparedRun:
@@ -263,8 +258,7 @@ class PreparedRun:
     def agent(self) -> Agent:
         """The agent that starts the run. Raises ConfigurationError if this process does not have it."""
         name = self.start.agent
-        agent = self._factory.known.get(name)
-        if agent is None:
+        if (agent := self._factory.known.get(name)) is None:
             raise ConfigurationError(
                 f"the run needs the agent {name!r}, which this process does not have; add it to agents="
             )
@@ -282,13 +276,9 @@ class PreparedRun:
         """
         start, factory = self.start, self._factory
         options = RunOptions(
-            self.agent,
-            start.messages,
-            start.context,
-            max_turns=factory.limits.max_turns,
-            resume=start.resume,
+            self.agent, start.messages, start.context, max_turns=factory.limits.max_turns, resume=start.resume,
             run_id=start.run_id,
-        )
+        )  # fmt: skip
         swarm, self.recorder = factory.swarm, recorder
         if logs_requests:  # for pages that show everything
             swarm = with_request_log(swarm, lambda request: recorder.add(self.maker.request(request)))
@@ -371,13 +361,8 @@ def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, 
     if new.answers and not stored.revision:
         raise ConversationNotFound(str(new.conversation))
     try:
-        decided = decisions(
-            new.answers,
-            stored.messages,
-            strict=new.strict,
-            complete=bool(new.answers),
-            last_run=asker(stored, last_run),
-        )
+        run_id, complete = asker(stored, last_run), bool(new.answers)
+        decided = decisions(new.answers, stored.messages, strict=new.strict, complete=complete, last_run=run_id)
     except InvalidRequest as error:
         raise AnswersRefused(error.message, code=error.code, status_code=error.status_code) from error
     if decided:
@@ -385,11 +370,8 @@ def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, 
     last = stored.messages[-1]["role"] if stored.messages else None
     if last == "user" or (new.continues and last == "tool" and not stored.waiting):
         return False
-    raise AnswersRefused(
-        "the request adds nothing to the conversation; send a new message or an answer",
-        code="nothing_new",
-        status_code=409,
-    )
+    text = "the request adds nothing to the conversation; send a new message or an answer"
+    raise AnswersRefused(text, code="nothing_new", status_code=409)
 
 
 def _split(stored: Stored, messages: list[Message]) -> tuple[list[Message], list[Message]]:

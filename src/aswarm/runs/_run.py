@@ -43,11 +43,9 @@ class Run:
 
     @property
     def _draining(self) -> Draining:
-        """A flag, set when the service shuts down."""
         return self._runs._draining
 
     def _reading(self) -> AbstractContextManager[LiveEntries | None]:
-        """See `Runs._reading`."""
         return self._runs._reading(self.record)
 
     async def read(self, after: int = -1) -> Sequence[Entry]:
@@ -122,13 +120,9 @@ class Run:
     def _note_end(self, last: Entry) -> None:
         ending = ending_of(last)
         self.record = replace(
-            self.record,
-            status=status_of(ending.status, ending.reason),
-            reason=ending.reason,
-            ended_ms=last.at_ms,
-            last=last.seq,
-            is_queued=False,
-        )
+            self.record, status=status_of(ending.status, ending.reason), reason=ending.reason, ended_ms=last.at_ms,
+            last=last.seq, is_queued=False,
+        )  # fmt: skip
 
     def _response(self, last: Entry) -> Response:
         agents = self._runs._known_agents

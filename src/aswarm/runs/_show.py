@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias, get_args
 
 from aswarm._record.entries import ENDINGS, Entry
@@ -54,7 +55,7 @@ def show_answers_with(context: Collection[str] = ()) -> Show:
         if entry.type == "ContextChanged":
             return _with_keys(entry, keys)
         changed = _shown_fields(entry, keys)
-        return entry if changed is None else _with(entry, changed)
+        return entry if changed is None else replace(entry, fields=changed)
 
     return show
 
@@ -71,14 +72,11 @@ def check_show(show: object) -> None:
         )
 
 
-def _with(entry: Entry, fields: Mapping[str, Any]) -> Entry:
-    return Entry(entry.seq, entry.at_ms, entry.type, fields, entry.first)
-
-
 def _with_keys(entry: Entry, keys: frozenset[str]) -> Entry | None:
     changes = {key: value for key, value in entry.fields["changes"].items() if key in keys}
     removed = [key for key in entry.fields["removed"] if key in keys]
-    return _with(entry, {**entry.fields, "changes": changes, "removed": removed}) if changes or removed else None
+    fields = {**entry.fields, "changes": changes, "removed": removed}
+    return replace(entry, fields=fields) if changes or removed else None
 
 
 def _shown_fields(entry: Entry, keys: frozenset[str]) -> dict[str, Any] | None:
@@ -122,11 +120,8 @@ def _shown_progress(value: Any) -> Any:
     if not is_object(value):
         return value
     masks = {"content": _without_exception, "value": _shown_progress}
-    return {
-        key: masks[key](item) if key in masks else item
-        for key, item in value.items()
-        if key not in ("response", "error")
-    }
+    kept = {key: item for key, item in value.items() if key not in ("response", "error")}
+    return {key: masks[key](item) if key in masks else item for key, item in kept.items()}
 
 
 def _without_exception(content: Any) -> Any:

@@ -85,11 +85,8 @@ def _without_answer(stored: Stored) -> Transaction[Stored]:
     users = [at for at, message in enumerate(stored.messages) if message["role"] == "user"]
     before = (yield from _statements.load(stored.id, users[-1] + 1)) if users else None
     if before is None:
-        raise AnswersRefused(
-            "the conversation has no message of the user, so there is no answer to regenerate",
-            code="nothing_new",
-            status_code=409,
-        )
+        text = "the conversation has no message of the user, so there is no answer to regenerate"
+        raise AnswersRefused(text, code="nothing_new", status_code=409)
     return replace(before, revision=stored.revision)
 
 
