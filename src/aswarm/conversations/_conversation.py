@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Unpack, overload
+from typing import Any, Generic, Required, Unpack, overload
+
+from typing_extensions import TypeForm
 
 from aswarm._runtime import clocks
 from aswarm._swarm import AsyncSwarm
@@ -16,14 +18,53 @@ from aswarm._values.decisions import Resume
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import sendable_data
 from aswarm._values.messages import Message, normalize
-from aswarm._values.output import T
-from aswarm._values.run_keywords import Context, Messages, checked_keywords
+from aswarm._values.output import Output, T
+from aswarm._values.run_keywords import Context, Messages, NewRunKeywords, checked_keywords
 
-from ._keywords import AnyLiveTurn, AnyTurn, LiveResumed, Resumed, TypedLiveTurn, TypedTurn
 from ._queue import queue_of
 from ._recorded_run import HANDED_OVER, ConversationStream, RecordedRun, RunRequest, RunTarget
 from ._records import checked_context, checked_id
 from ._store import Change, Store, Stored
+
+
+class _TurnKeywords(NewRunKeywords, total=False):
+    agent: Agent | None
+
+
+class TypedTurn(_TurnKeywords, Generic[T], total=False):
+    """Keywords of `run` with `output`."""
+
+    output: Required[TypeForm[T] | Output[T]]
+
+
+class AnyTurn(_TurnKeywords, total=False):
+    """Keywords of `run`."""
+
+    output: Any
+
+
+class TypedLiveTurn(TypedTurn[T], Generic[T], total=False):
+    """Keywords of `stream` with `output`."""
+
+    deltas: bool
+
+
+class AnyLiveTurn(AnyTurn, total=False):
+    """Keywords of `stream`."""
+
+    deltas: bool
+
+
+class Resumed(AnyTurn, total=False):
+    """Keywords of `resume`."""
+
+    revision: str | None
+
+
+class LiveResumed(Resumed, total=False):
+    """Keywords of `resume_stream`."""
+
+    deltas: bool
 
 
 class Conversation:
@@ -55,13 +96,9 @@ class Conversation:
     ) -> None:
         if not isinstance(swarm, AsyncSwarm):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's value
             raise ConfigurationError(f"a conversation needs an AsyncSwarm, not {type(swarm).__name__}")
-        self._target = RunTarget(
-            checked_id(conversation_id),
-            store,
-            swarm,
-            AgentDirectory((agent, *listed_by_name(agents).values())),
-            checked_context(context_variables),
-        )
+        directory = AgentDirectory((agent, *listed_by_name(agents).values()))
+        context = checked_context(context_variables)
+        self._target = RunTarget(checked_id(conversation_id), store, swarm, directory, context)
 
     @property
     def id(self) -> str:
@@ -173,14 +210,9 @@ class Conversation:
                 f"the conversation {self.id!r} has {length} messages and cannot be forked at {until}"
             )
         await target.store.fork(self.id, checked_id(new_id), until=until)
-        agents = target.agents
+        agent, agents = target.agents.start, target.agents.listed.values()
         return Conversation(
-            target.store,
-            new_id,
-            target.swarm,
-            agent=agents.start,
-            agents=agents.listed.values(),
-            context_variables=target.context,
+            target.store, new_id, target.swarm, agent=agent, agents=agents, context_variables=target.context
         )
 
     async def replace(
@@ -197,14 +229,10 @@ class Conversation:
             stored = await self.load()
             if agent is not None:
                 target.agents.check(agent, HANDED_OVER)
-            change = Change(
-                stored.revision,
-                clocks.urandom(8).hex(),
-                0,
-                normalize(sendable_data(messages)),
-                stored.agent if agent is None else agent.name,
-                stored.context_variables if context_variables is None else checked_context(context_variables),
-            )
+            name = stored.agent if agent is None else agent.name
+            context = stored.context_variables if context_variables is None else checked_context(context_variables)
+            revision, history = clocks.urandom(8).hex(), normalize(sendable_data(messages))
+            change = Change(stored.revision, revision, 0, history, name, context)
             await target.store.write(self.id, change)
         finally:
             slot.release()

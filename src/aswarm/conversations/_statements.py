@@ -38,8 +38,7 @@ TABLES = (
 
 
 def _to_format_4() -> Transaction[None]:
-    for statement in ADDED_IN_FORMAT_4:
-        yield statement, ()
+    yield from ((statement, ()) for statement in ADDED_IN_FORMAT_4)
 
 
 # The store also has the tables of the runs, so that one transaction can write to a run and to its conversation.
@@ -151,8 +150,7 @@ def _inserts(
     if values and state is not None:
         values[-1][3:] = state
     statements: list[Statement] = []
-    while values:  # many rows in one statement, because each statement costs a round trip
-        rows, values = values[:_ROWS_AT_ONCE], values[_ROWS_AT_ONCE:]
+    for rows in chunks(values, _ROWS_AT_ONCE):  # many rows in one statement, because each statement costs a round trip
         placeholders = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
         statements.append((f"INSERT INTO aswarm_message VALUES {placeholders}", list(chain.from_iterable(rows))))  # noqa: S608 - as above
     return statements
@@ -169,18 +167,10 @@ def fork(conversation_id: str, new_id: str, until: int | None, revision: str, no
         """INSERT INTO aswarm_conversation SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, first_agent, first_context, title
         FROM aswarm_conversation WHERE id = ? ON CONFLICT (id) DO NOTHING""",
         (
-            new_id,
-            revision,
-            source.agent,
-            encode(source.context_variables),
-            end,
-            source.stop,
-            encode(source.unknown_calls),
-            now,
-            now,
-            conversation_id,
+            new_id, revision, source.agent, encode(source.context_variables), end, source.stop,
+            encode(source.unknown_calls), now, now, conversation_id,
         ),
-    )
+    )  # fmt: skip
     if not inserted[0][0]:
         rows = yield "SELECT revision FROM aswarm_conversation WHERE id = ?", (new_id,)
         if rows == [(revision,)]:  # a retry: the first transaction was committed
@@ -276,24 +266,18 @@ def _with_text(sought: str, where: str, values: Sequence[object]) -> Transaction
     rows = yield (
         f"""SELECT conversation, data FROM aswarm_message {where}
         AND data COLLATE "C" ILIKE ? AND (data LIKE ? OR data LIKE ?)""",  # noqa: S608 - as above
-        (*values, _pattern(sought), _OF_USER, _OF_ASSISTANT),
+        (*values, f"%{''.join(map(_pattern_of, sought))}%", _OF_USER, _OF_ASSISTANT),
     )
-    return {conversation for conversation, data in rows if sought in _folded(_text_in(data))}
-
-
-def _text_in(data: str) -> str:
-    """Return the text of a message for the user or an agent, from its JSON text."""
-    message = json.loads(data)
-    return text_of(message.get("content")) if message["role"] in ("user", "assistant") else ""
-
-
-def _pattern(sought: str) -> str:
-    """Return a pattern of LIKE for a text inside of the ASCII JSON of a message."""
-    return f"%{''.join(map(_pattern_of, sought))}%"
+    messages = [(conversation, json.loads(data)) for conversation, data in rows]
+    return {
+        conversation
+        for conversation, message in messages
+        if message["role"] in ("user", "assistant") and sought in _folded(text_of(message.get("content")))
+    }
 
 
 def _pattern_of(character: str) -> str:
-    """Return the pattern of a character: its JSON text, with `_` for each character that LIKE would treat differently."""
+    """Return the LIKE pattern of a character in the ASCII JSON of a message: its JSON text, with `_` for each character that LIKE would treat differently."""
     escaped = re.sub(r"[\\%_]", "_", encode(character)[1:-1])
     if character == " ":
         return "%"  # any spaces, which JSON may escape
