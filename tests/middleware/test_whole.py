@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aswarm.middleware._whole import whole_message
+from aswarm.middleware._recording import whole_message
 
 Json = dict[str, Any]
 

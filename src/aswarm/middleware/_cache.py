@@ -23,8 +23,7 @@ from aswarm._runtime.files import create_for_owner
 from aswarm._values.errors import ConfigurationError
 from aswarm.extensions import CompletionRequest, Handlers, Middleware, RunInfo
 
-from ._recording import question_of
-from ._whole import as_one_chunk, whole_message
+from ._recording import as_one_chunk, question_of, whole_message
 
 T = TypeVar("T")
 logger = logging.getLogger("aswarm")

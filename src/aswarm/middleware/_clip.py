@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from aswarm._values.content import Part
 from aswarm._values.errors import ConfigurationError
 from aswarm.extensions import Handlers, Middleware, Started, ToolCall, ToolOutcome
 
@@ -25,26 +24,24 @@ def clip_results(characters: int) -> Middleware:
     def wrap(handlers: Handlers) -> Handlers:
         async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
             outcome = await handlers.call_tool(call, context, started)
-            content = outcome.content
             if call.parent is not None:
                 return outcome
-            if isinstance(content, str):
-                return (
-                    outcome if len(content) <= characters else replace(outcome, content=_clipped(content, characters))
-                )
-            return replace(outcome, content=[_clipped_part(part, characters) for part in content])
+            if isinstance(outcome.content, str):
+                return replace(outcome, content=_clipped(outcome.content, characters))
+            parts = [
+                {**part, "text": _clipped(part["text"], characters)} if isinstance(part.get("text"), str) else part
+                for part in outcome.content
+            ]
+            return replace(outcome, content=parts)
 
         return replace(handlers, call_tool=call_tool)
 
     return wrap
 
 
-def _clipped_part(part: Part, characters: int) -> Part:
-    text = part.get("text")
-    return {**part, "text": _clipped(text, characters)} if isinstance(text, str) and len(text) > characters else part
-
-
 def _clipped(text: str, characters: int) -> str:
+    if len(text) <= characters:
+        return text
     # Reserve space for the longest possible note: the first number never has more digits than the second.
     note = "\n[... {:,} of {:,} characters left out ...]\n"
     kept = characters - len(note.format(len(text), len(text)))

@@ -64,7 +64,8 @@ def fallback(*alternatives: Any) -> Middleware:
                             yield chunk
                         return
                 except CompletionError as error:
-                    if has_started or not remaining or not (error.retryable or _is_gone(error)):
+                    is_gone = error.status_code in _GONE or any(code in str(error) for code in _GONE_CODES)
+                    if has_started or not remaining or not (error.retryable or is_gone):
                         _add_notes(error, failed)
                         raise
                     failed.append(f"failed before: {error}")
@@ -79,10 +80,6 @@ def _add_notes(error: CompletionError, notes: list[str]) -> None:
     for note in notes:
         if note not in getattr(error, "__notes__", ()):  # a source may raise the same error object in many runs
             error.add_note(note)
-
-
-def _is_gone(error: CompletionError) -> bool:
-    return error.status_code in _GONE or any(code in str(error) for code in _GONE_CODES)
 
 
 def _checked(alternative: Any) -> tuple[CompletionSource | None, str | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from os import PathLike
@@ -17,9 +17,7 @@ from pydantic_core import to_jsonable_python
 from aswarm._runtime import seams
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object, shown
-from aswarm.extensions import CompletionRequest, Handlers, Middleware
-
-from ._whole import as_one_chunk
+from aswarm.extensions import Accumulator, CompletionRequest, Handlers, Middleware
 
 # Settings of the transport, which are not recorded. Headers may contain a key.
 _NOT_RECORDED = frozenset({"extra_headers", "extra_query", "stream", "stream_options", "timeout"})
@@ -69,9 +67,7 @@ class _Recording:
 
     def write(self, mode: Literal["wb", "ab"], text: str) -> None:
         try:
-            with self._path.open(
-                mode, buffering=0
-            ) as file:  # one write for each line, because runs record concurrently
+            with self._path.open(mode, buffering=0) as file:  # one write for each line: runs record concurrently
                 file.write(text.encode())
         except OSError as error:
             raise ConfigurationError(f"the recording {self._path} cannot be written: {error.strerror}") from error
@@ -186,3 +182,38 @@ def _difference(recorded: Any, current: Any, place: str = "the request") -> str:
     if recorded == current:
         return ""
     return f"{place} is {shown(current, _SHOWN)}, and {shown(recorded, _SHOWN)} in the recording"
+
+
+# --- whole completions: the chunks of one completion as one chunk ---
+
+
+def as_one_chunk(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return a completion as one chunk. Every accumulator makes the same message from this chunk.
+
+    A single whole chunk is returned unchecked, with all its keys. Raises CompletionError if the chunks are not a completion.
+    """
+    if len(chunks) == 1 and _is_complete(chunks[0]):
+        return chunks[0]
+    accumulator = Accumulator()
+    for chunk in chunks:
+        accumulator.feed(chunk)
+    return accumulator.finish().as_chunk()
+
+
+def _is_complete(chunk: Mapping[str, Any]) -> bool:
+    """Return whether the chunk is a whole completion with all call ids. Each reader would make another id for a missing id."""
+    message = whole_message(chunk)
+    calls: Any = () if message is None else message.get("tool_calls") or ()
+    return message is not None and is_array(calls) and all(is_object(call) and bool(call.get("id")) for call in calls)
+
+
+def whole_message(chunk: object) -> Mapping[str, Any] | None:
+    """Return the message of a chunk that is a whole completion with one choice; None for any other chunk."""
+    if not is_object(chunk) or chunk.get("error"):
+        return None
+    choices = chunk.get("choices")
+    choice = choices[0] if is_array(choices) and len(choices) == 1 else None
+    if not is_object(choice) or choice.get("error") or choice.get("index") not in (None, 0) or choice.get("delta"):
+        return None
+    message = choice.get("message")
+    return message if message and is_object(message) else None

@@ -23,7 +23,7 @@ from aswarm._values.failures import ATTEMPT_BACKOFF, classify, give_up, is_given
 from aswarm._values.json import is_count
 from aswarm.extensions import Accumulator, CompletionRequest, Handlers, Middleware
 
-from ._whole import as_one_chunk
+from ._recording import as_one_chunk
 
 logger = logging.getLogger("aswarm")
 

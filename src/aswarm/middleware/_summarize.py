@@ -72,9 +72,8 @@ def summarize(agent: Agent, *, above_tokens: int, store: MutableMapping[str, str
     def wrap(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             if estimated_tokens(request.body) > above_tokens:
-                request.body["messages"] = await _Shortening(
-                    agent, above_tokens, summaries, handlers, request
-                ).messages()
+                shortening = _Shortening(agent, above_tokens, summaries, handlers, request)
+                request.body["messages"] = await shortening.messages()
             async with aclosing(handlers.complete(request)) as chunks:
                 async for chunk in chunks:
                     yield chunk
