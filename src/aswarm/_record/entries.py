@@ -132,7 +132,7 @@ def entries_of(rows: Iterable[tuple[int, int, bytes]], after: int = -1) -> list[
         lines = data.split(b"\n")
         if (
             first <= after and len(lines) == last - first + 1
-        ):  # no numbers are missing, so earlier entries need not be parsed
+        ):  # no numbers are missing: earlier entries need not be parsed
             del lines[: after + 1 - first]
         of_row = map(Entry.from_dict, map(json.loads, lines))
         entries += of_row if after < 0 else [entry for entry in of_row if entry.seq > after]

@@ -208,10 +208,8 @@ class EntryMaker:
             if (public := self._ids[event.index]) != event.id:
                 fields["call_id"] = public
         if isinstance(event, ToolCallStarted) and (tool := _tool(event.agent, event.name)):
-            hints = {
-                "repeatable": tool.repeatable,
-                "may_continue": tool.abandon_on_cancel,
-            }  # for a call whose process died
+            # For a call whose process died.
+            hints = {"repeatable": tool.repeatable, "may_continue": tool.abandon_on_cancel}
             fields |= {key: True for key, value in hints.items() if value}
         elif isinstance(event, CallWaiting):
             marks = waiting_entries([*self._history[-1:], *response().messages]) or {}
@@ -239,8 +237,7 @@ class EntryMaker:
 
     def withdrawn_call(self, call: ToolCall) -> Entry:
         """Return the entry of a call whose start was reported, but whose function did not run."""
-        kind, fields = withdrawal(call)
-        return self._make(kind, fields)
+        return self._make(*withdrawal(call))
 
     # --- differences between the response and the entries so far ---
 

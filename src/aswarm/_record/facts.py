@@ -86,8 +86,7 @@ class Facts:
         key = CallKey(turn, progress["index"], fields["index"])
         if fields["type"] == "ToolCallWithdrawn":
             self.started.discard(key)
-            withdrawn = {(turn, "ToolProgress", key.position, kind, key.inside) for kind in _OF_A_START}
-            self._keys -= withdrawn
+            self._keys -= {(turn, "ToolProgress", key.position, kind, key.inside) for kind in _OF_A_START}
             return
         if fields["type"] not in _OF_A_CALL_INSIDE:  # a newer version has written it
             return

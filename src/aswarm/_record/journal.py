@@ -119,9 +119,8 @@ class Journal:
         if stored.is_finished:
             fields = entries[-1].fields["_response"]
             # If no agent has the recorded name, `agent` is a placeholder with this name. A run of the placeholder fails.
-            recorded = recorded_response(
-                fields, agents.find_or_name(fields["agent"], "the journal has a response of the agent"), context
-            )
+            agent = agents.find_or_name(fields["agent"], "the journal has a response of the agent")
+            recorded = recorded_response(fields, agent, context)
             return recorded if options.output is None else asked_for(recorded, options.output)
         item = _ItemLog(self._writer, item_id, entries[-1].seq + 1 if entries else 0)
         recorder = Recorder(item, item, agents, item.mismatch, facts=Facts(entries), deltas=False)

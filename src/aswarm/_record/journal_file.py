@@ -116,9 +116,8 @@ def look_up(wanted: Sequence[tuple[str, str]], owner: str) -> Transaction[list[S
     statement = "SELECT id, digest, owner, status FROM aswarm_run WHERE id"
     rows = yield from _select(statement, {item_id: None for item_id, _ in wanted})
     known = {item_id: (digest, last_owner, status) for item_id, digest, last_owner, status in rows}
-    claimed = {
-        item_id: status == "finished" for item_id, (_, last_owner, status) in known.items() if last_owner != owner
-    }
+    of_others = [(item_id, status) for item_id, (_, last_owner, status) in known.items() if last_owner != owner]
+    claimed = {item_id: status == "finished" for item_id, status in of_others}
     entries = yield from _entries(claimed)
     items: list[StoredItem] = []
     new: list[Sequence[object]] = []
@@ -140,12 +139,9 @@ def _entries(items: Mapping[str, bool]) -> Transaction[dict[str, list[tuple[int,
     finished = [item_id for item_id, is_finished in items.items() if is_finished]
     unfinished = [item_id for item_id, is_finished in items.items() if not is_finished]
     # In SQLite, the other columns of a query with max() come from the row with the maximum (sqlite.org/lang_select.html).
-    rows = yield from _select(
-        "SELECT run, max(first), last, data FROM aswarm_entry WHERE run", finished, "GROUP BY run"
-    )
-    rows += yield from _select(
-        "SELECT run, first, last, data FROM aswarm_entry WHERE run", unfinished, "ORDER BY first"
-    )
+    columns = "last, data FROM aswarm_entry WHERE run"
+    rows = yield from _select(f"SELECT run, max(first), {columns}", finished, "GROUP BY run")
+    rows += yield from _select(f"SELECT run, first, {columns}", unfinished, "ORDER BY first")
     by_item: dict[str, list[tuple[int, int, bytes]]] = {}
     for item_id, first, last, data in rows:
         by_item.setdefault(item_id, []).append((first, last, data))
@@ -154,11 +150,9 @@ def _entries(items: Mapping[str, bool]) -> Transaction[dict[str, list[tuple[int,
 
 def entries_since(at: int) -> Transaction[list[Entry]]:
     """Return the entries of all items since this time, in milliseconds since the epoch."""
-    entries: list[Entry] = []
-    before = _LAST_ROWID
-    while rows := (
-        yield "SELECT rowid, last, data FROM aswarm_entry WHERE rowid < ? ORDER BY rowid DESC LIMIT 200", (before,)
-    ):
+    entries, before = list[Entry](), _LAST_ROWID
+    statement = "SELECT rowid, last, data FROM aswarm_entry WHERE rowid < ? ORDER BY rowid DESC LIMIT 200"
+    while rows := (yield statement, (before,)):
         recent = [entry for entry in entries_of(rows) if entry.at_ms >= at]
         if not recent:
             break

@@ -61,6 +61,7 @@ _OR_REPLACE = (
 )
 _A_FACT = re.compile(rb'^(?!\{"seq":\d+,"at":\d+,"type":"(?:%b)")' % "|".join(sorted(DELTAS)).encode(), re.MULTILINE)
 _DEATHS = "deaths + CASE status WHEN 'running' THEN 1 ELSE 0 END"
+_RELEASE = "UPDATE aswarm_run SET status = 'queued', owner = NULL"
 ROWS_AT_ONCE = 200
 _BYTES_AT_ONCE = 256_000
 HAS_LATER_RUN = (
@@ -252,19 +253,14 @@ def active_of(owner: str) -> Transaction[list[RunRow]]:
 
 def release_dead(owner: str, run_ids: Sequence[str]) -> Transaction[None]:
     """Put the runs that a dead process still owns back into the queue. Count a death for each run."""
-    statement = (
-        "UPDATE aswarm_run SET status = 'queued', owner = NULL, deaths = deaths + 1 WHERE id = ? AND status = 'running'"
-    )
+    statement = f"{_RELEASE}, deaths = deaths + 1 WHERE id = ? AND status = 'running' AND {_OF_OWNER}"
     for run_id in run_ids:
-        yield f"{statement} AND {_OF_OWNER}", (run_id, f"{owner}#", f"{owner}$")
+        yield statement, (run_id, f"{owner}#", f"{owner}$")
 
 
 def release(run_id: str, attempt: int) -> Transaction[None]:
     """Put an active run back into the queue, unless another attempt has started."""
-    statement = (
-        "UPDATE aswarm_run SET status = 'queued', owner = NULL WHERE id = ? AND attempt = ? AND status = 'running'"
-    )
-    yield statement, (run_id, attempt)
+    yield f"{_RELEASE} WHERE id = ? AND attempt = ? AND status = 'running'", (run_id, attempt)
 
 
 # --- cancel and readers ---
@@ -381,16 +377,18 @@ def read(run_id: str, after: int) -> Transaction[tuple[list[LogRow], bool]]:
 
 def first(run_id: str) -> Transaction[list[LogRow]]:
     """Return the row with the first entry of a run, if the run has a log."""
-    rows = yield "SELECT first, last, data FROM aswarm_entry WHERE run = ? ORDER BY first LIMIT 1", (run_id,)
-    return [LogRow(row[0], row[1], bytes(row[2])) for row in rows]
+    return (yield from _rows(run_id, "ORDER BY first LIMIT 1"))
 
 
 def facts(run_id: str) -> Transaction[list[LogRow]]:
     """Return the rows with entries other than deltas."""
-    rows = yield "SELECT first, last, data FROM aswarm_entry WHERE run = ? AND has_facts = 1 ORDER BY first", (run_id,)
-    return [LogRow(row[0], row[1], bytes(row[2])) for row in rows]
+    return (yield from _rows(run_id, "AND has_facts = 1 ORDER BY first"))
 
 
 def entries(run_id: str) -> Transaction[list[LogRow]]:
-    rows = yield "SELECT first, last, data FROM aswarm_entry WHERE run = ? ORDER BY first", (run_id,)
-    return [LogRow(row[0], row[1], bytes(row[2])) for row in rows]
+    return (yield from _rows(run_id, "ORDER BY first"))
+
+
+def _rows(run_id: str, clauses: str) -> Transaction[list[LogRow]]:
+    rows = yield f"SELECT first, last, data FROM aswarm_entry WHERE run = ? {clauses}", (run_id,)
+    return [LogRow(first, last, bytes(data)) for first, last, data in rows]

@@ -37,16 +37,11 @@ def recorded_chunk(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a recorded completion as one chunk. `fields`: the fields of its CompletionFinished."""
     message = {key: value for key, value in fields["message"].items() if key != "sender"}
     # The index keeps calls with equal ids or names separate.
-    calls: list[dict[str, Any]] = [
-        {"index": position, **call} for position, call in enumerate(message.get("tool_calls") or ())
-    ]
+    calls = [{"index": position, **call} for position, call in enumerate(message.get("tool_calls") or ())]
     usage: Mapping[str, Any] = fields["usage"]
     counts = {**usage.get("details", {}), **{key: usage[key] for key in _COUNTS}}
-    choice: dict[str, Any] = {
-        "index": 0,
-        "message": {**message, "tool_calls": calls or None},
-        "finish_reason": fields["finish_reason"],
-    }
+    message["tool_calls"] = calls or None
+    choice = {"index": 0, "message": message, "finish_reason": fields["finish_reason"]}
     return {"choices": [choice], "usage": counts}
 
 

@@ -67,11 +67,9 @@ class Sink(Protocol):
 
     def add(self, entry: Entry, /) -> None:
         """Add an entry. It is written after a moment, or by `commit` if this is called before."""
-        ...
 
     async def commit(self) -> None:
         """Wait until all entries are committed. Raises StoreError, or a cancellation if another attempt has started."""
-        ...
 
 
 class Maker(Protocol):
@@ -122,9 +120,8 @@ class Recorder:
         self._shown_turn = 0  # the turn of the last event; `_turn` may be one ahead, because it counts requests
         self._request: Mapping[str, str] = {}
         self._changes: TurnChanges
-        self._outcomes: dict[
-            CallPlace, Mapping[str, Any]
-        ] = {}  # the calls that finished in this turn and attempt, by place
+        # The calls that finished in this turn and attempt, by place.
+        self._outcomes: dict[CallPlace, Mapping[str, Any]] = {}
         self._inside: dict[CallPlace, ToolCall] = {}  # the calls inside code of this turn
         self._seen: set[CallPlace] = set()  # the places of all calls inside code with an event in this turn and attempt
 
@@ -143,9 +140,8 @@ class Recorder:
     def wrap(self, handlers: Handlers) -> Handlers:
         """Return wrapped handlers. They return recorded results, or call the original handler and record its result."""
         self._has_middleware = not isinstance(handlers.call_tool, ToolCaller)
-        return replace(
-            handlers, complete=partial(self._complete, handlers), call_tool=partial(self._call_tool, handlers)
-        )
+        complete, call_tool = partial(self._complete, handlers), partial(self._call_tool, handlers)
+        return replace(handlers, complete=complete, call_tool=call_tool)
 
     def _complete(self, handlers: Handlers, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         self._turn += 1
@@ -316,7 +312,8 @@ class Recorder:
 
     def _note_end(self, call: Call, outcome: ToolOutcome) -> None:
         event = finished_event(call, outcome)
-        self._note(event if call.parent is None else ToolProgress(*_name_of(call.parent), event))
+        outer = call.parent
+        self._note(event if outer is None else ToolProgress(outer.index, outer.id, outer.name, event))
 
     # --- events ---
 
@@ -356,7 +353,8 @@ class Recorder:
         elif isinstance(event, ToolCallFinished):
             private = {"_outcome": self._outcomes.get((event.index, None), {})}
         elif isinstance(event, CallWaiting):
-            data = self._data_of_hold(event.index)
+            holds = (call.hold for call in self._state.turn.calls if call.index == event.index)
+            data = next((hold.data for hold in holds if hold), None)
             private = {"_data": jsonable(data)} if is_run_inside(data) else {}
             private |= _outcome(self._outcomes.get((event.index, None), {}))
         elif isinstance(event, ToolProgress) and self._is_of_code(event):
@@ -388,9 +386,6 @@ class Recorder:
             private["_outcome"] = self._outcomes.get(place, {})
         return private
 
-    def _data_of_hold(self, index: int) -> Any:
-        return next((call.hold.data for call in self._state.turn.calls if call.index == index and call.hold), None)
-
     def _add_new(self, entry: Entry) -> None:
         if not self._facts.has(self._shown_turn, entry):
             self._sink.add(entry)
@@ -402,10 +397,6 @@ def _outcome(changed: Mapping[str, Any]) -> dict[str, Any]:
 
 def _place(call: Call) -> CallPlace:
     return (call.index, None) if call.parent is None else (call.parent.index, call.index)
-
-
-def _name_of(call: ToolCall) -> tuple[int, str, str]:
-    return call.index, call.id, call.name
 
 
 _OF_TOOLS = (ToolCallStarted, ToolProgress, ToolCallFinished, CallWaiting)
