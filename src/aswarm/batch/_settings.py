@@ -102,14 +102,8 @@ class BatchSettings:
         agent = self.agent if item.agent is None else item.agent
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
-        return self.make_options(
-            agent,
-            item.messages,
-            self._context(item),
-            resume=item.resume,
-            output=self.output,
-            **self.keywords,
-        )
+        context, keywords = self._context(item), self.keywords
+        return self.make_options(agent, item.messages, context, resume=item.resume, output=self.output, **keywords)
 
     def _context(self, item: Item) -> Mapping[str, Any] | None:
         if self.context_variables is None or not is_object(item.context_variables):
