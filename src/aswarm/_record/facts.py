@@ -78,7 +78,6 @@ class Facts:
             self._add_inside(turn, entry.fields)
 
     def _add_inside(self, turn: int, progress: Mapping[str, Any]) -> None:
-        """Add the entry of a call inside code, or of the start of the code."""
         fields = {**progress["value"], **{key: value for key, value in progress.items() if key.startswith("_")}}
         if fields["type"] == CODE_STARTED:
             self.code_starts[CallKey(turn, progress["index"])] = progress["value"]

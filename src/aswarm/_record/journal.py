@@ -133,7 +133,6 @@ class Journal:
         return response
 
     async def _find(self, item_id: str, options: RunOptions, own_context: Mapping[str, Any] | None) -> StoredItem:
-        """Return the item from the file, or add a new item."""
         try:
             item_id.encode()
         except UnicodeEncodeError as error:
@@ -205,7 +204,6 @@ class _ItemLog:
         await self._writer.commit(self._id)
 
     def mismatch(self, turn: int, parts: str) -> ConfigurationError:
-        """Return the error for a request that differs from the recorded request in these parts."""
         return ConfigurationError(
             f"the item {self._id!r} cannot be resumed: request {turn} differs from the recorded one in its {parts}. Resume "
             "with the agents that the item started with (put text that changes from day to day, such as the date, into the "
@@ -227,7 +225,6 @@ class _ItemLog:
         return [_entry(type(event).__name__, {**fields, **(private or {})})] if fields else []
 
     def withdrawn_call(self, call: ToolCall) -> Entry:
-        """Return the entry of a call whose start was reported, but whose function did not run."""
         return _entry(*withdrawal(call))
 
 

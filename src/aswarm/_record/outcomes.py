@@ -37,7 +37,9 @@ def recorded_chunk(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a recorded completion as one chunk. `fields`: the fields of its CompletionFinished."""
     message = {key: value for key, value in fields["message"].items() if key != "sender"}
     # The index keeps calls with equal ids or names separate.
-    calls = [{"index": position, **call} for position, call in enumerate(message.get("tool_calls") or ())]
+    calls: list[dict[str, Any]] = [
+        {"index": position, **call} for position, call in enumerate(message.get("tool_calls") or ())
+    ]
     usage: Mapping[str, Any] = fields["usage"]
     counts = {**usage.get("details", {}), **{key: usage[key] for key in _COUNTS}}
     message["tool_calls"] = calls or None

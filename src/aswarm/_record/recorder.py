@@ -67,9 +67,11 @@ class Sink(Protocol):
 
     def add(self, entry: Entry, /) -> None:
         """Add an entry. It is written after a moment, or by `commit` if this is called before."""
+        ...
 
     async def commit(self) -> None:
         """Wait until all entries are committed. Raises StoreError, or a cancellation if another attempt has started."""
+        ...
 
 
 class Maker(Protocol):

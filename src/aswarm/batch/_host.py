@@ -21,9 +21,11 @@ class ConcurrencyLimit(Protocol):
     @property
     def limit(self) -> int:
         """The limit now."""
+        ...
 
     def watch(self, running: Callable[[], int], grown: Callable[[], object], /) -> None:
         """Set two callbacks. `running`: returns the number of runs. `grown`: called when the limit grows, in any thread."""
+        ...
 
 
 class LimitsOfSwarm(Protocol):
@@ -34,12 +36,15 @@ class LimitsOfSwarm(Protocol):
 
     def in_use(self) -> AbstractContextManager[None]:
         """During the block, pause all requests after a rejection, even without limits."""
+        ...
 
     def adaptive(self) -> AbstractContextManager[ConcurrencyLimit]:
         """Do the same, and yield a limit that adapts to the results of the requests."""
+        ...
 
     def count_earlier(self, requests: Iterable[tuple[float, int]], /) -> None:
         """Count requests of an earlier process, by their age in seconds and their tokens."""
+        ...
 
 
 class ItemJournal(Protocol):
@@ -48,9 +53,11 @@ class ItemJournal(Protocol):
     @property
     def failure(self) -> BaseException | None:
         """The error after which the journal can no longer be written, or None."""
+        ...
 
     async def recent_requests(self, seconds: float, /) -> list[tuple[float, int]]:
         """Return the age in seconds and the tokens of each completion that finished in the last `seconds`."""
+        ...
 
     async def run(
         self,
@@ -61,6 +68,7 @@ class ItemJournal(Protocol):
         /,
     ) -> Response:
         """Run an item, or continue it. For a finished item, return the recorded response."""
+        ...
 
 
 # Opens the journal: the fingerprint of the batch, and the agents that a rerun finds by name.

@@ -6,7 +6,7 @@ are read one at a time, and the iterator is closed at the end.
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Generic, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeGuard, cast
 
 import anyio
 
@@ -116,15 +116,20 @@ def as_item(value: Any) -> Item:
     """
     if isinstance(value, Item):
         return value
-    if isinstance(value, tuple):
-        parts: tuple[Any, ...] = value
-        if len(parts) == 2 and isinstance(parts[0], str | int):  # noqa: PLR2004
-            return Item(parts[1], id=parts[0])
+    if _is_pair(value):
+        return Item(value[1], id=value[0])
     if isinstance(value, str) or is_array(value):
         return Item(value)
     raise ConfigurationError(
         f"an item of a batch must be a str, a list of messages, (id, messages) or an Item, not {shown(value, _SHOWN)}"
     )
+
+
+def _is_pair(value: object) -> TypeGuard[tuple[str | int, Any]]:
+    if not isinstance(value, tuple):
+        return False
+    parts = cast("tuple[object, ...]", value)
+    return len(parts) == 2 and isinstance(parts[0], str | int)  # noqa: PLR2004
 
 
 def check_items(items: object) -> None:

@@ -202,7 +202,6 @@ class Runner:
             del result  # the traceback of an error refers to this frame: avoid a reference cycle
 
     async def _respond(self, item_id: str, item: Item, retries: Retries) -> Response:
-        """Return the response of an item, from its run or from the journal."""
         options = self._settings.run_options(item)
         if self._journal is None:
             return await self._run_to_end(options, None, retries.middleware)

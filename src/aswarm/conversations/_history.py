@@ -79,7 +79,7 @@ def own_turns(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
     blocks. Agents are identified by name.
     """
     turns = list(_turns(blocks))
-    newest = max((at for at, (asked, _) in enumerate(turns) if any(each.role == "user" for each in asked)), default=0)
+    newest = max((at for at, (asked, _) in enumerate(turns) if any(block.role == "user" for block in asked)), default=0)
     sent: list[MessageBlock] = []
     for position, (asked, written) in enumerate(turns):
         own_blocks = [block for block in written if _is_own(block, agent)]
@@ -128,7 +128,6 @@ def _is_own(block: MessageBlock, agent: Agent) -> bool:
 
 
 def _leading(blocks: Sequence[MessageBlock]) -> int:
-    """Return the number of system messages at the start of the history."""
     return next((at for at, block in enumerate(blocks) if not _is_instruction(block)), len(blocks))
 
 

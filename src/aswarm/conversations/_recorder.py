@@ -151,6 +151,9 @@ class ConversationRecorder:
             self._is_final = True
             self._failure = None
             await self._finish_shielded()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
         if self._failure is not None:
             if isinstance(self._failure, AswarmError) and self._failure.response is None:
                 self._failure.response = self.state.response

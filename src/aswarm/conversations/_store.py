@@ -120,15 +120,18 @@ class Store(Protocol):
 
     async def load(self, conversation_id: str, /, *, until: int | None = None) -> Stored | None:
         """Return the conversation, or None. `until=n`: return its state after the first n messages."""
+        ...
 
     async def write(self, conversation_id: str, change: Change, /) -> None:
         """Write a change. Raises `Conflict` if the store has neither the revision `change.base` nor `change.revision`."""
+        ...
 
     async def fork(self, conversation_id: str, new_id: str, /, *, until: int | None = None) -> None:
         """Copy the conversation, or its first `until` messages. Raises `Conflict` if `new_id` exists.
 
         Raises ConfigurationError for an unknown `conversation_id`.
         """
+        ...
 
     async def list(
         self, *, prefix: str = "", limit: int = 100, before: float | None = None
@@ -137,9 +140,12 @@ class Store(Protocol):
 
         `before`: only conversations that were updated before this time, in seconds since the epoch.
         """
+        ...
 
     async def delete(self, conversation_id: str, /) -> bool:
         """Delete the conversation. Returns whether it existed."""
+        ...
 
     async def purge(self, *, older_than_seconds: float) -> int:
         """Delete the conversations whose last write is more than `older_than_seconds` ago. Returns their number."""
+        ...

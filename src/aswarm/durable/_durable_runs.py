@@ -399,7 +399,6 @@ class DurableRuns(LoggedRuns):
     # --- many runs ---
 
     def _detach(self, live: LiveRun, last: Entry | None = None) -> None:
-        """See `LoggedRuns`."""
         super()._detach(live, last)
         if last is not None:
             self._ends.note(live.record.id, last)

@@ -73,7 +73,6 @@ class _Cleaner:
     replacement: str
 
     def text(self, text: str) -> str:
-        """Return the text with all matches replaced."""
         for pattern in self.patterns:
             text = pattern.sub(self.replacement, text)
         return text

@@ -81,7 +81,9 @@ class LocalRuns(LoggedRuns):
             self._delete_statements = _deleting.delete_with_conversations
         factory = RunFactory(swarm or AsyncSwarm(), agents, limits, error_text, task_agent)
         if self._is_in_memory:
-            factory.limits = _bounded(limits)
+            # In memory, the number of kept runs always has a limit.
+            unlimited = [name for name in ("kept_runs", "waiting_runs_per_user") if getattr(limits, name) is None]
+            factory.limits = replace(limits, **dict.fromkeys(unlimited, _MOST_IN_MEMORY))
         super().__init__(factory, kept_in, failover_seconds)
         self._owned: list[AbstractAsyncContextManager[object]] = [factory.swarm] if swarm is None else []
         if self.store is not store:
@@ -136,12 +138,6 @@ class LocalRuns(LoggedRuns):
             return False
         await attempt.close(row.cancel or _DIED)
         return True
-
-
-def _bounded(limits: Limits) -> Limits:
-    """Return the limits for runs in memory, where the number of kept runs always has a limit."""
-    most = {name: _MOST_IN_MEMORY for name in ("kept_runs", "waiting_runs_per_user") if getattr(limits, name) is None}
-    return replace(limits, **most)
 
 
 def _store(store: Store | str | os.PathLike[str] | None) -> SQLStore:

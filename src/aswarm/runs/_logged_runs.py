@@ -107,7 +107,6 @@ class LoggedRuns(Lifetime):
 
     @property
     def _is_failing(self) -> bool:
-        """Whether runs cannot be recorded now."""
         return self._database.is_failing
 
     # --- opening and closing ---
@@ -123,7 +122,6 @@ class LoggedRuns(Lifetime):
         return locks
 
     def _watch(self) -> None:
-        """Start the tasks that watch the other processes."""
         background = self._readers.background
         background.start_soon(self._keep)
         if self._processes.is_shared:
@@ -315,7 +313,6 @@ class LoggedRuns(Lifetime):
         return whole_end(entries)
 
     async def _recorded(self, run_id: str) -> _Entries:
-        """Return all entries of the log of a run."""
         return entries_of(await self._database.submit(lambda: log.entries(run_id), reads_only=True))
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
@@ -368,7 +365,6 @@ class LoggedRuns(Lifetime):
             await self._database.run(self._delete_statements, some)
 
     def _reading(self, record: RunRecord) -> AbstractContextManager[LiveRun | None]:
-        """See `Runs._reading`."""
         return self._readers.reading(record, self._live.get(record.id))
 
     # --- other processes ---

@@ -7,6 +7,7 @@ readers, and cancels a run that has no readers.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
@@ -99,7 +100,7 @@ class Readers:
     def __init__(self, database: Database, draining: Draining) -> None:
         self.draining = draining
         self._database = database
-        self._foreign: dict[str, int] = {}  # run id of another process: the number of its readers in this process
+        self._foreign = Counter[str]()  # run id of another process: the number of its readers in this process
 
     @contextmanager
     def reading(self, record: RunRecord, live: LiveRun | None) -> Generator[LiveRun | None]:
@@ -122,7 +123,7 @@ class Readers:
         if record.on_disconnect == "finish" or not record.is_running:
             yield
             return
-        self._foreign[record.id] = self._foreign.get(record.id, 0) + 1
+        self._foreign[record.id] += 1
         self.background.start_soon(self._touch_all)
         try:
             yield

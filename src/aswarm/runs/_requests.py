@@ -181,8 +181,10 @@ def decisions(
     for answer in answers:
         index = ids.get(answer.call_id, _index_of(answer, open_calls.values(), last_run))
         mark = marks.get(index, {})
+        # The first answer closes the call of a tool that runs in another program, so such an answer needs no run id.
+        is_elsewhere = mark.get("reason") == RUNS_ELSEWHERE or mark.get("data") == CLIENT_TOOL
         # An answer that names a run is never an answer to another run, or to calls that no run has left.
-        is_current = (answer.run_id or None) == last_run or (answer.run_id is None and _takes_a_result(mark))
+        is_current = (answer.run_id or None) == last_run or (answer.run_id is None and is_elsewhere)
         if index in open_calls and is_current:
             by_index[index] = _decision(answer, open_calls[index], mark)
         elif strict and index in open_calls and answer.run_id is None:
@@ -239,11 +241,6 @@ def _answer_of(call_id: str, decision: Decision, run_id: str) -> CallAnswer:
             return CallAnswer(call_id, run_id=run_id, data=data, expected=expected)
 
 
-def _takes_a_result(mark: Mapping[str, Any]) -> bool:
-    """Return whether the tool runs in another program. The first answer closes its call, so an answer needs no run id."""
-    return mark.get("reason") == RUNS_ELSEWHERE or mark.get("data") == CLIENT_TOOL
-
-
 def _decision(answer: CallAnswer, call: OpenCall, mark: Mapping[str, Any]) -> Decision:
     if answer.result is not None:
         return answer.result
@@ -278,8 +275,8 @@ def _check(call: OpenCall, decision: Decision, data: Any) -> None:
 
 def _check_inside(call: OpenCall, decisions: Decisions, messages: Sequence[Message]) -> None:
     """Raise InvalidRequest if a decision on a call inside this call does not fit."""
-    inside, marks = {each.index: each for each in waiting(messages)}, waiting_entries(messages) or {}
-    names = {name for each in inside.values() for name in (each.id, str(each.index))}
+    inside, marks = {call.index: call for call in waiting(messages)}, waiting_entries(messages) or {}
+    names = {name for inner in inside.values() for name in (inner.id, str(inner.index))}
     if closed := [str(name) for name in decisions if str(name) not in names]:
         raise InvalidRequest(
             f"inside the call {call.id!r}, no call with the id or index {shown(closed[0], _SHOWN)} waits for an answer",
@@ -288,7 +285,7 @@ def _check_inside(call: OpenCall, decisions: Decisions, messages: Sequence[Messa
         )
     try:
         by_index = by_position(list(inside.values()), decisions)
-        decided = {index: as_decision(inside[index].id, each) for index, each in by_index.items()}
+        decided = {index: as_decision(inside[index].id, decision) for index, decision in by_index.items()}
     except ConfigurationError as error:
         text = f"the answer to the call {call.id!r}: {error}"
         raise InvalidRequest(text, code="invalid_request", status_code=422) from error

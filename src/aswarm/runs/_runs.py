@@ -169,7 +169,6 @@ class NewRun:
 
     @property
     def _messages(self) -> list[Message]:
-        """The messages as a list."""
         return [{"role": "user", "content": self.messages}] if isinstance(self.messages, str) else list(self.messages)
 
     @property
@@ -266,34 +265,42 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
     @property
     def swarm(self) -> AsyncSwarm:
         """The swarm that runs the agents."""
+        ...
 
     @property
     def agents(self) -> Mapping[str, Agent]:
         """The agents that clients may name, by name. A new conversation starts with the first agent."""
+        ...
 
     @property
     def _known_agents(self) -> Mapping[str, Agent]:
         """`agents`, `_task_agent`, and the agents that they can hand off to, by name."""
+        ...
 
     @property
     def _task_agent(self) -> Agent | None:
         """The agent for titles and similar tasks; its name for clients is "helper"."""
+        ...
 
     @property
     def store(self) -> SQLStore:
         """The conversations of all users."""
+        ...
 
     @property
     def limits(self) -> Limits:
         """The limits for clients."""
+        ...
 
     @property
     def _is_failing(self) -> bool:
         """Whether runs cannot be recorded now."""
+        ...
 
     @property
     def is_open(self) -> bool:
         """Whether the `async with` block of these runs is active."""
+        ...
 
     async def start(self, new: NewRun) -> RunRecord:
         """Start a run, and record it with its messages. If a run with this `run_id` or `key` exists, return that run.
@@ -301,18 +308,22 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         Raises RunActive, TooManyRuns, KeyReused, AnswersRefused, ConversationNotFound, InvalidRequest and ConfigurationError. If
         `start` raises, no run was started.
         """
+        ...
 
     async def get(self, run_id: str, *, user: str) -> RunRecord:
         """Return the current record of a run."""
+        ...
 
     async def list(self, *, user: str, conversation: str | None = None, limit: int = 100) -> list[RunRecord]:
         """Return the runs of a user, or of one conversation of the user: at most `limit`, the newest first."""
+        ...
 
     async def read(self, run_id: str, after: int = -1, *, user: str) -> Sequence[Entry]:
         """Wait for entries with numbers above `after`, and return one or more in order.
 
         After the last entry, the result is empty. The caller keeps the position, so it may cancel this call and repeat it.
         """
+        ...
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
         """Stop a run, in whichever process it is, and wait for its end. Returns its record.
@@ -322,9 +333,11 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
 
         `reason`: a code for the record and the log, such as "cancelled".
         """
+        ...
 
     async def forget(self, conversation: str, *, user: str) -> None:
         """Delete the runs of a conversation. If one of them is running, this raises RunActive and deletes nothing."""
+        ...
 
     async def delete_conversation(self, conversation: str, *, user: str) -> None:
         """Delete a conversation with its runs, in one transaction.
@@ -332,19 +345,23 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         Raises ConversationNotFound. If a run of the conversation is running, this raises RunActive and deletes nothing. A
         message or an answer that arrives at the same time either starts its run first, or is refused.
         """
+        ...
 
     @property
     def _draining(self) -> Draining:
         """A flag, set when the service shuts down and starts no more runs."""
+        ...
 
     async def drain(self, seconds: float) -> None:
         """Start no more runs, and wait until all runs end. After this number of seconds, stop them."""
+        ...
 
     def _reading(self, record: RunRecord) -> AbstractContextManager[LiveEntries | None]:
         """Count a reader of the run during the block. A run without readers may be cancelled: see `on_disconnect`.
 
         The block gets the live entries if this process executes the run, otherwise None.
         """
+        ...
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

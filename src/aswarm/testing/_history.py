@@ -33,13 +33,13 @@ def _faults(messages: list[dict[str, Any]], *, allow_open: bool, ordered: bool) 
     for head, answers in blocks:
         calls: list[dict[str, Any]] = head.get("tool_calls") or []
         paired = match_answers(calls, answers)
-        for each, answer in zip(calls, paired, strict=True):
+        for call, answer in zip(calls, paired, strict=True):
             if answer is None and not (allow_open and head is blocks[-1][0]):
-                yield f"call {each['id']!r} of {call_name(each)!r} has no answer"
+                yield f"call {call['id']!r} of {call_name(call)!r} has no answer"
         in_call_order = [id(answer) for answer in paired if answer is not None]
         matched = set(in_call_order)
         for answer in answers:
             if id(answer) not in matched:
                 yield f"tool message {answer.get('tool_call_id')!r} has no call before it"
         if ordered and in_call_order != [id(answer) for answer in answers if id(answer) in matched]:
-            yield f"the answers to {[each['id'] for each in calls]} are not in call order"
+            yield f"the answers to {[call['id'] for call in calls]} are not in call order"

@@ -107,17 +107,16 @@ def _line(rule: str, places: list[str]) -> str:
 
 
 def _rule_of(error: BaseException) -> str:
-    """Return the broken rule behind this error of a case."""
     inner = error_and_causes(error)
-    for each in inner:
-        if isinstance(each, _RuleBroken):
-            return str(each)
-    texts = [str(each).lower() for each in inner if isinstance(each, RuntimeError)]
+    for cause in inner:
+        if isinstance(cause, _RuleBroken):
+            return str(cause)
+    texts = [str(cause).lower() for cause in inner if isinstance(cause, RuntimeError)]
     if any("ignored generatorexit" in text for text in texts):
         return CANCELLED
     # If a task group is open across a `yield`, it wraps the GeneratorExit of its generator in an exception group.
-    groups: list[BaseExceptionGroup[Any]] = [each for each in inner if isinstance(each, BaseExceptionGroup)]
-    has_end_in_group = any(isinstance(each, GeneratorExit) for group in groups for each in group.exceptions)
+    groups: list[BaseExceptionGroup[Any]] = [cause for cause in inner if isinstance(cause, BaseExceptionGroup)]
+    has_end_in_group = any(isinstance(nested, GeneratorExit) for group in groups for nested in group.exceptions)
     if has_end_in_group or any("cancel scope" in text for text in texts):
         return SCOPE
     return f"a run must not fail because of the middleware, with {type(error).__name__}: {error}"
@@ -292,7 +291,6 @@ LEAVING: dict[str, Callable[..., Awaitable[None]]] = {
 
 
 async def _cancel_waiting(scene: _Scene, read: Act) -> None:
-    """Cancel the run when it blocks."""
     scope = anyio.CancelScope()
 
     async def work() -> None:

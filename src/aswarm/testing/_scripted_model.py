@@ -145,7 +145,6 @@ class ScriptedModel:
         return await self._respond(Request(json.loads(request.content), dict(request.headers), request.url.path))
 
     async def _respond(self, request: Request) -> httpx.Response:
-        """Return the HTTP response to one request."""
         step = self._next_step(request)
         if isinstance(step, Exception):
             raise step

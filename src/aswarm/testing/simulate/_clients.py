@@ -25,12 +25,15 @@ class RecordedRuns(Protocol):
 
     async def start(self, new: Any, /) -> Any:
         """Start a run."""
+        ...
 
     async def read(self, run_id: str, after: int = -1, *, user: str) -> Sequence[Entry]:
         """Read entries of a run."""
+        ...
 
     async def get(self, run_id: str, *, user: str) -> Any:
         """Return the record of a run."""
+        ...
 
 
 class Clients:

@@ -251,7 +251,6 @@ def usage_adds_up(world: World) -> None:
 
 
 def _reported(world: World) -> Counter[str]:
-    """Return the counts of all runs, each once."""
     usages: dict[str, Any] = {run_id: log[-1].response.get("usage", {}) for run_id, log in world.logs.items()}
     for run, response in _ended(world):
         usages[run.id] = {count: getattr(response.usage, count) for count in _COUNTS}

@@ -138,9 +138,11 @@ class Owner(Protocol):
 
     def step(self, callback: Callable[..., object], *args: Any) -> None:
         """Call the callback, unless the process is dead."""
+        ...
 
     def add(self, task: asyncio.Task[Any]) -> None:
         """Note a new task of the process."""
+        ...
 
 
 owner: ContextVar[Owner | None] = ContextVar("aswarm_process", default=None)
@@ -163,7 +165,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         self.places = Places(seed)
-        self.set_task_factory(lambda loop, coro, **options: OrderedTask(coro, loop=loop, **options))
+        self.set_task_factory(self._new_task)
         self.reported: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.reported.append(context))
         self._owners: dict[int, Owner] = {}  # by the id of an async generator
@@ -192,6 +194,9 @@ class ProcessLoop(asyncio.BaseEventLoop):
         if process is not None:
             process.add(task)
         return task
+
+    def _new_task(self, _: object, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        return OrderedTask(coro, loop=self, **options)
 
     async def _refuse(self, *_: object, **__: object) -> Any:
         """Fail the universe, also if the program catches the exception: a tool returns its text to the model."""

@@ -56,7 +56,6 @@ class Provider(ScriptedModel):
         self._usages: dict[int, Usage | None] = {}  # by the id of a request that has no response yet
 
     async def _respond(self, request: Request) -> httpx.Response:
-        """Return the response to one request, in this universe."""
         # One request of four has a fault.
         drawn = self._world.draw(f"{self._name}: fault", 4 * len(self._faults)) if self._faults else 0
         fault = self._faults[drawn - 1] if 0 < drawn <= len(self._faults) else ""

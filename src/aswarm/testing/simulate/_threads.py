@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import itertools
 import math
 import time
 from collections.abc import Callable, Generator
@@ -35,22 +36,16 @@ def simulated(world: World, loop: ProcessLoop) -> Generator[None]:
         "run_sync": functools.partial(run_sync, world),
         "start_thread": functools.partial(start_thread, world),
     }
-    clocks: dict[str, Any] = {"urandom": _random_bytes(world.seed)}
+    numbers = itertools.count(1)
+
+    def urandom(size: int) -> bytes:
+        return blake2b(f"{world.seed} {next(numbers)}".encode(), digest_size=size).digest()
+
+    clocks: dict[str, Any] = {"urandom": urandom}
     if isinstance(loop, UniverseLoop):
         clocks |= {"monotonic": loop.time, "time": lambda: START + loop.time(), "sleep": loop.move_on}
     with seams.replaced(threads, clocks):
         yield
-
-
-def _random_bytes(seed: int) -> Callable[[int], bytes]:
-    number = 0
-
-    def urandom(size: int) -> bytes:
-        nonlocal number
-        number += 1
-        return blake2b(f"{seed} {number}".encode(), digest_size=size).digest()
-
-    return urandom
 
 
 # --- functions in threads ---
@@ -112,7 +107,6 @@ class _Thread:
         self._is_woken = False
 
     def wake(self) -> None:
-        """Run the next step soon."""
         if not self._is_woken:
             self._is_woken = True
             self._schedule(self._world.delay(f"{self._name} wakes"))
