@@ -202,7 +202,7 @@ def test_a_dropped_stream_whose_client_blocks() -> None:
 
     def close_client() -> None:
         closed.append(threading.current_thread().name)
-        time.sleep(0.05)
+        time.sleep(0.6)  # longer than the thread has time
         if len(closed) == 3:
             all_closed.set()
 
@@ -211,7 +211,7 @@ def test_a_dropped_stream_whose_client_blocks() -> None:
             for _ in range(3):
                 group.start_soon(partial(in_callers_thread, close_client, must_run=True))
 
-    Caller(event_loop_thread()).close_dropped(close, seconds=0.01)
+    Caller(event_loop_thread()).close_dropped(close, seconds=0.5)
     assert all_closed.wait(120)
     assert closed == [threading.current_thread().name, NAME, NAME]
 
