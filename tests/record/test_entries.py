@@ -16,7 +16,7 @@ from aswarm._record.fingerprints import item_fingerprint
 from aswarm._record.fold import Folded, fold
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.serve.wires.native.encoder import NativeWire
-from aswarm.serve.wires.sse import HEARTBEAT, retry
+from aswarm.serve.wires.sse import HEARTBEAT, RECONNECT
 from aswarm.testing import ScriptedAnswer as Scripted
 from aswarm.testing import ScriptedModel, call
 from tests.support.runs.run_logs import USER, Scene, logged_now, unhurried
@@ -270,7 +270,7 @@ def test_an_entry_is_one_line_of_json() -> None:
     assert repr(other) == repr(entry)
     assert NativeWire().encode(entry) == [b"id: 5\ndata: " + entry.to_json() + b"\n\n"]
     assert as_json({"a": [1, None]}) == b'{"a":[1,null]}'
-    assert (HEARTBEAT, retry(1000)) == (b":\n\n", b"retry: 1000\n\n")
+    assert (HEARTBEAT, RECONNECT) == (b":\n\n", b"retry: 1000\n\n")
     assert abs(now() - 1_790_000_000_000) < 10**12
 
 

@@ -194,6 +194,17 @@ def call_arguments(call: Mapping[str, Any]) -> str:
     return str(function.get("arguments") or "")
 
 
+def is_refused(messages: Sequence[Message]) -> bool:
+    """Return whether the last message is a refusal of the model."""
+    return bool(messages and messages[-1].get("refusal"))
+
+
+def call_input(call: Mapping[str, Any]) -> str:
+    """Return the arguments of a call of any type as the model sent them; empty if there are none."""
+    named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
+    return str(named.get("arguments") or named.get("input") or "")
+
+
 def tool_message(call: Mapping[str, Any], content: str | list[dict[str, Any]]) -> Message:
     return {"role": "tool", "tool_call_id": call["id"], "tool_name": call_name(call), "content": content}
 

@@ -130,14 +130,6 @@ def _bound_member(holder: Any, found: Any) -> Any:
     return found
 
 
-def has_members(value: Any) -> bool:
-    """Return whether the attributes of a value may be agents."""
-    return isinstance(value, types.ModuleType | type) or not isinstance(value, _PLAIN)
-
-
-_PLAIN = (str, bytes, int, float, complex, types.NoneType, types.FunctionType, types.BuiltinFunctionType)
-
-
 def contents(value: Any, depth: int = 3) -> Iterable[Any]:
     """Yield the value, and the items in a dict, list or tuple. Of each container, yield at most a thousand items."""
     yield value
@@ -195,6 +187,12 @@ class _Search:
                     self.follow(helper, depth - 1)
 
 
+# Values whose attributes are not followed: an agent is a result, and the attributes of the others are never agents.
+_WITHOUT_MEMBERS = (
+    Agent, str, bytes, int, float, complex, types.NoneType, types.FunctionType, types.BuiltinFunctionType,
+)  # fmt: skip
+
+
 def _referenced(inspected: InspectedFunction) -> Iterator[Any]:
     codes = list(_codes(inspected.code))
     # In the order of the code, without duplicates.
@@ -204,7 +202,7 @@ def _referenced(inspected: InspectedFunction) -> Iterator[Any]:
     for value in [*bound.values(), *(inspected.value(name) for name in names if name not in bound)]:
         yield value
         # `shop.agents`, `self.sales`: bytecode does not show to which object an attribute belongs, so try all names.
-        if value is not MISSING and not isinstance(value, Agent) and has_members(value):
+        if value is not MISSING and not isinstance(value, _WITHOUT_MEMBERS):
             yield from (found for name in attributes if (found := member(value, name)) is not MISSING)
 
 

@@ -46,7 +46,7 @@ class ReturnedAgents:
 
 def read_returns(function: InspectedFunction) -> ReturnedAgents:
     """Read the source of a function. Without a source, the result is empty and not complete."""
-    tree = _tree_of(function.function)
+    tree = _tree_of(function.code, function.code.co_filename)
     if tree is None:
         return ReturnedAgents(is_complete=False)
     reader = _ReturnReader(function, tree)
@@ -94,10 +94,8 @@ class _ReturnReader:
                 self._add(self._resolve(value))
             case ast.Call():
                 self._read_call(value)
-            case _ if not isinstance(value, _NO_AGENT):
-                self.found.is_complete = False
             case _:
-                pass
+                self.found.is_complete &= isinstance(value, _NO_AGENT)
 
     def read_all(self, values: list[ast.expr]) -> None:
         for value in values:
@@ -172,15 +170,11 @@ def _assignments(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
 # --- the syntax tree of the source, which is never run ---
 
 
-def _tree_of(function: types.FunctionType) -> FunctionTree | None:
-    """Return the syntax tree of a function. None if its source is missing, or may belong to another lambda."""
-    return _tree_of_code(function.__code__, function.__code__.co_filename)
-
-
 # Cached, because reading sources takes most of the time of a search, and a service searches for the agents of a run at each
 # decision.
 @functools.lru_cache(maxsize=512)
-def _tree_of_code(code: types.CodeType, _file: str) -> FunctionTree | None:  # two files may have equal code
+def _tree_of(code: types.CodeType, _file: str) -> FunctionTree | None:  # two files may have equal code
+    """Return the syntax tree of a function. None if its source is missing, or may belong to another lambda."""
     try:
         lines, _ = inspect.findsource(code)
         named, lambdas = _parsed("".join(lines))

@@ -48,11 +48,8 @@ from ._session import Connection, ServerSession, SessionError, all_tools, error_
 Target: TypeAlias = str | StdioServerParameters | Callable[[], Any] | Any
 
 logger = logging.getLogger("aswarm")
-_SDK_ERRORS = (
-    MCPError,
-    RuntimeError,
-    ValidationError,
-)  # errors of a request; RuntimeError and ValidationError mean an invalid result
+# The errors of a request; RuntimeError and ValidationError mean an invalid result.
+_SDK_ERRORS = (MCPError, RuntimeError, ValidationError)
 _CLOSED = "Connection closed"  # the SDK's text if the server process stopped
 _MOST_ROUNDS = 10  # rounds of questions during one call
 _POLL_SECONDS = 0.1  # pause before the next round, if the server returned a state without a question

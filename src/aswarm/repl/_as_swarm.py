@@ -13,11 +13,11 @@ from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping
 from typing import Any, overload
 
 from aswarm._values.agent import Response
-from aswarm._values.messages import call_name, text_of
+from aswarm._values.messages import call_input, call_name, text_of
 from aswarm._values.text import clean, one_line, without_colours
 
 from ._plain import BLUE, END, PURPLE, write
-from ._text import answer_of, arguments_of
+from ._text import answer_of
 
 _COLOURS = re.compile(r"\033\[\d+m")
 
@@ -33,7 +33,7 @@ def pretty_print_messages(messages: Iterable[Mapping[str, Any]]) -> None:
         if len(calls) > 1:
             write("\n")
         for call in calls:
-            _write(f"{PURPLE}{one_line(call_name(call))}{END}({_arguments_as_swarm(arguments_of(call))})\n")
+            _write(f"{PURPLE}{one_line(call_name(call))}{END}({_arguments_as_swarm(call_input(call))})\n")
 
 
 def _write(text: str) -> None:

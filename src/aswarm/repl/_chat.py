@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from aswarm._values.agent import Response
 from aswarm._values.errors import AswarmError, ConfigurationError
+from aswarm._values.messages import is_refused
 from aswarm._values.text import counted, one_line
 from aswarm.extensions import tools_of
 
@@ -153,16 +154,11 @@ class Chat:
             self.display.show_text(f"Stopped. {self.session.open_calls_hint}".rstrip())
         elif response.stop == "waiting":
             self.ask()
-        elif response.stop == "answer" and not _says_something(response):
+        elif response.stop == "answer" and not (response.text.strip() or is_refused(response.messages)):
             self.display.show_text("The answer is empty.")
         elif response.stop == "max_turns":
             completions = counted(response.usage.requests, "completion")
             self.display.show_text(f"Stopped after {completions}. /resume continues.")
-
-
-def _says_something(response: Response) -> bool:
-    refusal = response.messages[-1].get("refusal") if response.messages else None
-    return bool(refusal or response.text.strip())
 
 
 # --- commands ---

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,11 +38,7 @@ class ChatOptions:
 
     deltas: bool
     debug: bool
-    keywords: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments as keywords of `stream`."""
-        return {"deltas": self.deltas, "debug": self.debug, **self.keywords}
+    keywords: Mapping[str, Any]
 
 
 class KeptChat:
@@ -142,7 +138,8 @@ class KeptChat:
                 await in_callers_thread(partial(self._chat.display.show_event, event))
 
     def _stream(self, start: StartRun) -> AbstractAsyncContextManager[EventStream]:
-        conversation, arguments = self._conversation, self._options.arguments()
+        conversation, options = self._conversation, self._options
+        arguments = {"deltas": options.deltas, "debug": options.debug, **options.keywords}
         if conversation is None:
             return self._swarm.stream(start.agent, start.messages, start.context, resume=start.resume, **arguments)
         if start.new_message is None:

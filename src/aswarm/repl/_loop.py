@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing, closing, contextmanager, suppress
 from functools import partial
 from types import FrameType
@@ -116,17 +116,14 @@ def chat_with(
 
         if stored is not None:
             chat.display.show_text(chat.session.load(stored))
-        _without_loop(_talk(chat, kept, read, _wait))
+        with suppress(
+            StopIteration
+        ):  # without an event loop: all that the coroutine awaits blocks, so it never suspends
+            _talk(chat, kept, read, _wait).send(None)
 
 
 async def _wait(work: Callable[[], Awaitable[None]]) -> None:
     wait_on_event_loop(work)
-
-
-def _without_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine without an event loop. It must never suspend: all that it awaits blocks instead."""
-    with suppress(StopIteration):
-        work.send(None)
 
 
 # --- for an event loop ---

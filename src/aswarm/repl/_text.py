@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from aswarm._values.json import is_object
-from aswarm._values.messages import call_name, text_of
+from aswarm._values.messages import call_input, call_name, text_of
 from aswarm._values.text import clean, counted, one_line
 from aswarm._values.usage import Usage
 
@@ -37,7 +37,7 @@ def answer_of(message: Mapping[str, Any]) -> tuple[str, str]:
 def formatted_calls(message: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the name and the arguments, such as `city="Oslo"`, of each call in an assistant message."""
     calls: list[Mapping[str, Any]] = message.get("tool_calls") or []
-    return [(one_line(call_name(call)), clean(_formatted(arguments_of(call)))) for call in calls]
+    return [(one_line(call_name(call)), clean(_formatted(call_input(call)))) for call in calls]
 
 
 def _formatted(arguments: str) -> str:
@@ -48,9 +48,3 @@ def _formatted(arguments: str) -> str:
     if not is_object(parsed):
         return one_line(arguments)
     return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in parsed.items())
-
-
-def arguments_of(call: Mapping[str, Any]) -> str:
-    """Return the arguments of a call of any type, as the model wrote them. Empty if there are none."""
-    named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
-    return str(named.get("arguments") or named.get("input") or "")

@@ -319,7 +319,11 @@ def _approval(answer: CallAnswer) -> CallAnswer:
 
 def invalid(param: str, expected: str, value: object) -> InvalidRequest:
     """Return the error for a value of the wrong form."""
-    message = f"{param} must be {expected}, not {shown(value, _SHOWN)}"
+    return fault_at(param, f"{param} must be {expected}, not {shown(value, _SHOWN)}")
+
+
+def fault_at(param: str, message: str) -> InvalidRequest:
+    """Return the error for a fault in this field of the body."""
     return InvalidRequest(message, code="invalid_request", status_code=422, param=param)
 
 

@@ -24,10 +24,7 @@ from aswarm._values.log_fields import NO_RUN
 from aswarm._values.messages import Message, text_of
 from aswarm.runs._requests import ClientRequest, ClientTool, InvalidRequest, NewMessage, RequestRefused
 from aswarm.runs._run import Run
-from aswarm.runs._runs import (
-    NewRun,
-    RunActive,
-)
+from aswarm.runs._runs import NewRun, RunActive
 
 from ._responses import RunStream, Wire, while_connected
 
@@ -179,13 +176,9 @@ async def read_json(request: Request, limit: int) -> Any:
         raise Refusal(422, "invalid_request", f"the body is not JSON: {error}") from error
 
 
-def stream(
-    service: Service, run: Run, wire: Wire, *, after: int = -1, headers: Mapping[str, str] | None = None
-) -> RunStream:
+def stream(service: Service, run: Run, wire: Wire, headers: Mapping[str, str] | None = None) -> RunStream:
     """Return the response that streams a run to the client."""
-    return RunStream(
-        run, wire, after=after, heartbeat_seconds=service._heartbeat_seconds, show=service._show, headers=headers
-    )
+    return RunStream(run, wire, heartbeat_seconds=service._heartbeat_seconds, show=service._show, headers=headers)
 
 
 async def start(service: Service, request: Request, new: NewRun) -> Run:

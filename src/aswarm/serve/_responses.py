@@ -23,14 +23,13 @@ from aswarm.runs._runs import RunNotFound
 from aswarm.runs._show import Show, check_show, show_answers
 from aswarm.runs._shutdown import Draining
 
-from .wires.sse import HEARTBEAT, retry
+from .wires.sse import HEARTBEAT, RECONNECT
 
 # A proxy that compresses a stream would also buffer it: RFC 9111, section 5.2.2.6. The second header stops the buffering of nginx:
 # https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering
 HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
 # The interval that the HTML standard suggests: https://html.spec.whatwg.org/multipage/server-sent-events.html#authoring-notes
 HEARTBEAT_SECONDS = 15.0
-_RECONNECT_AFTER = 1000  # milliseconds before a reader reconnects to a service that restarts
 _GRACE = 3.0  # when the service stops, a client has these seconds to read the last frames
 
 
@@ -104,7 +103,7 @@ async def read_frames(
         elif entries is not None:
             return
         elif draining.is_set:
-            data, is_last = retry(_RECONNECT_AFTER), True
+            data, is_last = RECONNECT, True
         else:
             data, is_silent = HEARTBEAT if is_silent else b"", True
         if data:

@@ -37,13 +37,7 @@ from aswarm.conversations import Store
 from aswarm.runs._local_runs import LocalRuns
 from aswarm.runs._requests import CallAnswer
 from aswarm.runs._run import Run
-from aswarm.runs._runs import (
-    DisconnectPolicy,
-    Limits,
-    NewRun,
-    Runs,
-    WhileRunning,
-)
+from aswarm.runs._runs import DisconnectPolicy, Limits, NewRun, Runs, WhileRunning
 from aswarm.runs._show import Show, check_show, show_answers, show_answers_with, show_everything
 from aswarm.runs._shutdown import on_shutdown_signal
 
@@ -163,9 +157,8 @@ class Service:
     def _make_app(self) -> ASGIApp:
         handlers: dict[Any, Any] = {404: _no_route, 405: _no_route}
         starlette = Starlette(routes=routes_of(self), lifespan=self.lifespan, exception_handlers=handlers)
-        starlette.router.redirect_slashes = (
-            False  # Starlette's redirect has the `Host` of the request; see `_other_path`
-        )
+        # Starlette's redirect has the `Host` of the request; see `_other_path`.
+        starlette.router.redirect_slashes = False
         app: ASGIApp = starlette
         if self._origins:
             app = CORSMiddleware(

@@ -13,7 +13,14 @@ from aswarm._swarm import AsyncSwarm
 from aswarm.cli._command import command
 from aswarm.cli._exits import CommandFailed, ExitCode
 from aswarm.cli._load import load_agent, put_on_path
-from aswarm.cli._options import budget_option, context_option, max_turns_option, provider, provider_options
+from aswarm.cli._options import (
+    budget_option,
+    context_option,
+    count_option,
+    max_turns_option,
+    provider,
+    provider_options,
+)
 from aswarm.cli._output import log_as_notes, reserve_stdout, write, writing
 
 if TYPE_CHECKING:
@@ -38,23 +45,8 @@ if TYPE_CHECKING:
 )
 @provider_options
 @context_option
-@click.option(
-    "-n",
-    "--repeats",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="The number of attempts for each case.",
-)
-@click.option(
-    "--concurrency",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="The number of attempts that run at once.",
-)
+@count_option("-n", "--repeats", default=1, text="The number of attempts for each case.")
+@count_option("--concurrency", default=10, text="The number of attempts that run at once.")
 @click.option(
     "--threshold",
     metavar="NUMBER",

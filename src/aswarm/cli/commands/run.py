@@ -17,6 +17,7 @@ from aswarm._values.agent import Agent, Response, as_response
 from aswarm._values.budget import Budget
 from aswarm._values.decisions import Resume
 from aswarm._values.errors import AswarmError
+from aswarm._values.messages import is_refused
 from aswarm._values.output import answer_text
 from aswarm._values.settings import ApiName
 from aswarm._values.text import counted, one_line
@@ -204,7 +205,7 @@ def _exit_code(response: Response, how: str) -> ExitCode:
     batch does the same.
     """
     unknown = ExitCode.UNKNOWN_CALLS if response.unknown_calls else None
-    refused = bool(response.messages and response.messages[-1].get("refusal"))
+    refused = is_refused(response.messages)
     if response.stop == "answer" and not refused:
         if not answer_text(response.messages).strip():
             click.echo("Note: the answer is empty", err=True)

@@ -17,6 +17,7 @@ from aswarm._values.agent import Agent
 from aswarm.cli._command import AppCommand, command
 from aswarm.cli._exits import SetupError
 from aswarm.cli._load import extra, load_runs
+from aswarm.cli._options import count_option
 from aswarm.cli._server import received
 
 if TYPE_CHECKING:
@@ -147,14 +148,7 @@ def _runs_command(
     help="Only runs with this status; waiting: runs that wait for an answer; unreachable: queued runs with a version or an agent "
     "that TARGET does not have.",
 )
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="The maximum number of runs to list.",
-)
+@count_option("--limit", default=100, text="The maximum number of runs to list.")
 async def list_runs(client: DurableRuns, status: Any, limit: int) -> None:
     """Print a line for each run."""
     for record in await client.records(status=status, limit=limit):
@@ -202,10 +196,6 @@ async def release(client: DurableRuns, run_id: str) -> None:
     _print_record((await client.find_run(run_id)).record)
 
 
-def _decisions(_: click.Context, __: click.Parameter, answers: tuple[str, ...]) -> dict[str, Decision]:
-    return dict(map(_decision, answers))
-
-
 def _decision(text: str) -> tuple[str, Decision]:
     from aswarm._values.decisions import Answer  # noqa: PLC0415 - only once it is needed
 
@@ -227,7 +217,7 @@ def _decision(text: str) -> tuple[str, Decision]:
     needs_agents=True,
 )
 @click.argument("run_id")
-@click.argument("answer", nargs=-1, required=True, callback=_decisions)
+@click.argument("answer", nargs=-1, required=True, callback=lambda _, __, answers: dict(map(_decision, answers)))
 async def answer(client: DurableRuns, run_id: str, answer: dict[str, Decision]) -> None:
     """Answer the calls, and print the record of the new run."""
     _print_record((await (await client.find_run(run_id)).answer(answer)).record)

@@ -18,6 +18,7 @@ from aswarm._values.json import shown
 from aswarm.runs._requests import (
     InvalidRequest,
     a_file_part,
+    a_string,
     a_text,
     a_text_part,
     an_image_part,
@@ -162,17 +163,16 @@ def _name_of(media_type: str) -> str:
 def chat_parts(parts: Iterable[object], place: str) -> Iterator[dict[str, Any]]:
     """Yield the parts of a message that already have the form of Chat Completions. Raises InvalidRequest."""
     for at, part in enumerate(parts):
-        yield chat_part(part, f"{place}[{at}]")
+        yield _chat_part(part, f"{place}[{at}]")
 
 
-def chat_part(part: object, place: str) -> dict[str, Any]:
-    """Return a part that already has the form of Chat Completions. Raises InvalidRequest."""
+def _chat_part(part: object, place: str) -> dict[str, Any]:
     data = an_object(part, place)
     kind = data.get("type")
     match kind:
         case "text":
             check_keys(data, ("text",), place)
-            return a_text_part(_a_string(data.get("text"), f"{place}.text"))
+            return a_text_part(a_string(data.get("text"), f"{place}.text"))
         case "image_url":
             return _chat_image(data, place)
         case "input_audio":
@@ -181,12 +181,6 @@ def chat_part(part: object, place: str) -> dict[str, Any]:
             return _chat_file(data, place)
         case _:
             raise unsupported(place, kind, 'it takes the types "text", "image_url", "input_audio" and "file"')
-
-
-def _a_string(value: object, param: str) -> str:
-    if not isinstance(value, str):
-        raise invalid(param, "a text", value)
-    return value
 
 
 def _inner(data: Mapping[str, Any], kind: str, known: Collection[str], place: str) -> Mapping[str, Any]:

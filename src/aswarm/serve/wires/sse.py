@@ -4,14 +4,8 @@ from __future__ import annotations
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT = b":\n\n"  # a comment, which clients ignore; it keeps a proxy from closing a silent connection
-
-
-def retry(milliseconds: int) -> bytes:
-    """Return the frame that sets the time after which a browser reconnects.
-
-    If a stream ends before its run, it sends this frame.
-    """
-    return b"retry: %d\n\n" % milliseconds
+# If a stream ends before its run, its last frame makes a browser reconnect to a service that restarts, after a second.
+RECONNECT = b"retry: 1000\n\n"
 
 
 def data_frame(data: bytes) -> bytes:

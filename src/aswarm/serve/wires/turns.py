@@ -14,6 +14,8 @@ from aswarm._values.messages import (
     OUTCOME_UNKNOWN,
     STARTED_INSIDE,
     Message,
+    call_input,
+    call_name,
     has_started_inside,
     match_answers,
     message_blocks,
@@ -131,7 +133,7 @@ class Turns:
         for index, message in enumerate(recorded):
             call = self.calls.setdefault(index, TurnCall(index))
             call.id, call.provider_id, call.is_whole = public[index], str(message["id"]), True
-            call.name, call.arguments = _named(message)
+            call.name, call.arguments = call_name(message), call_input(message)
             call.is_external = index in fields.get("external", ())
         return [self.calls[index] for index in range(len(recorded))]
 
@@ -188,13 +190,7 @@ def _made_by(head: Message) -> list[tuple[str, str]] | None:
 
     Returns None for an empty message, which `message_blocks` yields with answers to calls of an earlier run.
     """
-    return [(str(call["id"]), _named(call)[1]) for call in head.get("tool_calls") or ()] if head else None
-
-
-def _named(call: Message) -> tuple[str, str]:
-    """Return the name and the arguments of a recorded call."""
-    named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
-    return str(named.get("name") or ""), str(named.get("arguments") or named.get("input") or "")
+    return [(str(call["id"]), call_input(call)) for call in head.get("tool_calls") or ()] if head else None
 
 
 def _unanswered(call: TurnCall) -> str:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, Self, TextIO
 from aswarm._runtime.files import lock
 from aswarm._values.agent import Response
 from aswarm._values.json import is_array, is_object, jsonable, shown
+from aswarm._values.messages import is_refused
 from aswarm.batch import Outcome
 from aswarm.batch._item import response_of
 from aswarm.cli._exits import SetupError
@@ -58,8 +59,7 @@ def status_of(response: Response | None, error: BaseException | None) -> str:
     """Return the status of an item: "answer", "refusal", "error", or another `stop` ("waiting", "max_turns", "budget")."""
     if error is not None or response is None:
         return FAILED
-    refused = response.messages and response.messages[-1].get("refusal")
-    return "refusal" if refused else response.stop
+    return "refusal" if is_refused(response.messages) else response.stop
 
 
 def error_of(error: BaseException | None) -> dict[str, Any] | None:

@@ -9,13 +9,13 @@ from aswarm._values.json import is_object
 from aswarm.runs._requests import (
     CallAnswer,
     ClientRequest,
-    InvalidRequest,
     NewMessage,
     a_flag,
     a_list,
     a_text,
     an_object,
     an_optional_text,
+    fault_at,
     user_content,
 )
 from aswarm.serve.wires.parts import chat_parts, check_keys
@@ -43,11 +43,8 @@ def native_request(body: object) -> ClientRequest:
     regenerate = a_flag(data.get("regenerate"), "regenerate")
     text, parts = data.get("text"), a_list(data.get("content"), "content")
     if [bool(answers), text is not None, bool(parts), continues, regenerate].count(True) != 1:
-        raise InvalidRequest(
-            "the body must have exactly one of the keys text, content, answers, continue and regenerate",
-            code="invalid_request",
-            status_code=422,
-            param="text",
+        raise fault_at(
+            "text", "the body must have exactly one of the keys text, content, answers, continue and regenerate"
         )
     return ClientRequest(
         messages=_messages(text, parts),
@@ -72,9 +69,7 @@ def _answer(answer: object, param: str) -> CallAnswer:
     data = an_object(answer, param)
     check_keys(data, _ANSWER_KEYS, param)
     if ("approve" in data) is ("content" in data):
-        raise InvalidRequest(
-            f"{param} must have either approve or content", code="invalid_request", status_code=422, param=param
-        )
+        raise fault_at(param, f"{param} must have either approve or content")
     arguments, expected = data.get("arguments"), data.get("expected")
     return CallAnswer(
         a_text(data.get("call"), f"{param}.call"),
@@ -89,7 +84,5 @@ def _answer(answer: object, param: str) -> CallAnswer:
 
 def _run_that_asked(data: Mapping[str, Any], param: str) -> str | None:
     if "run" not in data:
-        raise InvalidRequest(
-            f"{param} must have run, the id of the run that waits", code="invalid_request", status_code=422, param=param
-        )
+        raise fault_at(param, f"{param} must have run, the id of the run that waits")
     return an_optional_text(data["run"], f"{param}.run")

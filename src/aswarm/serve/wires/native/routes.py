@@ -43,7 +43,7 @@ async def _start(service: Service, request: Request, user: str) -> Response:
     run = await start(service, request, replace(new, on_disconnect=_policy(body, service)))
     headers = {"location": _place(request, run, "/events")}
     if "text/event-stream" in request.headers.get("accept", ""):
-        return stream(service, run, NativeWire(), headers=headers)
+        return stream(service, run, NativeWire(), headers)
     content = {"run": run.id, "conversation": run.conversation, "events": headers["location"]}
     return json_response(content, 202 if run.record.is_new else 200, headers)
 

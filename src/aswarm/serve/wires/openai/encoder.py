@@ -196,9 +196,7 @@ def failure_head(entry: Entry) -> tuple[int, dict[str, str]]:
     return status, {"retry-after": str(math.ceil(entry.fields["error"].get("retry_after") or _RETRY_SECONDS))}
 
 
-def error_body(
-    message: str, *, code: str | None = None, type_: str = "invalid_request_error", param: str | None = None
-) -> dict[str, Any]:
+def error_body(message: str, *, code: str, type_: str, param: str | None = None) -> dict[str, Any]:
     """Return an error body of the API. It always has all four keys, because clients read them; a value may be null."""
     return {"error": {"message": message, "type": type_, "param": param, "code": code}}
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from aswarm._values.json import is_array, is_object, shown
+from aswarm._values.json import is_array, is_count, is_object, shown
 from aswarm.runs._requests import InvalidRequest, a_flag
 
 _SHOWN = 100
@@ -26,10 +26,6 @@ READ = frozenset({"model", "messages", "stream", "stream_options", "tools", "too
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _is_stop(value: object) -> bool:
@@ -49,8 +45,8 @@ SENT: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "presence_penalty": (_is_number, "a number"),
     "seed": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
     "stop": (_is_stop, "a text, or a list of one to four texts"),
-    "max_tokens": (_is_count, "a whole number above 0"),
-    "max_completion_tokens": (_is_count, "a whole number above 0"),
+    "max_tokens": (is_count, "a whole number above 0"),
+    "max_completion_tokens": (is_count, "a whole number above 0"),
     "parallel_tool_calls": (lambda value: isinstance(value, bool), "true or false"),
     "reasoning_effort": (_is_text, "a text"),
     "verbosity": (_is_text, "a text"),

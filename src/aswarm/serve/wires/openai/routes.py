@@ -14,16 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from aswarm._record.entries import Entry
 from aswarm._runtime import clocks
 from aswarm._swarm import uses_responses
 from aswarm.runs._prepared import TASK_MODEL
 from aswarm.runs._requests import ClientRequest, ClientTool
 from aswarm.runs._run import Run
-from aswarm.runs._runs import (
-    AgentNotFound,
-    NewRun,
-)
+from aswarm.runs._runs import AgentNotFound, NewRun
 from aswarm.serve._endpoints import (
     Refusal,
     check_messages,
@@ -145,12 +141,7 @@ async def _answer(
         return RunStream(run, wire, heartbeat_seconds=service._heartbeat_seconds, show=service._show, patience=patience)
     with run._reading():
         async with while_connected(request.receive, run._draining, patience):
-            return _whole([shown async for entry in run.entries() if (shown := service._show(entry)) is not None], wire)
+            entries = [shown async for entry in run.entries() if (shown := service._show(entry)) is not None]
+            head = failure_head(entries[-1]) if entries and entries[-1].type == "RunFailed" else ()
+            return json_response(whole_completion(entries, wire), *head)
     raise Refusal(499, "client_gone", "the client disconnected before its run finished")
-
-
-def _whole(entries: list[Entry], wire: OpenAIWire) -> Response:
-    body = whole_completion(entries, wire)
-    if entries and entries[-1].type == "RunFailed":
-        return json_response(body, *failure_head(entries[-1]))
-    return json_response(body)
