@@ -77,7 +77,6 @@ class EventPrinter:
         self._end_line()
 
     def _write_open_calls(self, response: Response) -> None:
-        """If calls wait for decisions, write them as one line of JSON."""
         if response.stop == "waiting":
             write(self._answer, json.dumps(jsonable(response.waiting)) + "\n")
 

@@ -78,10 +78,9 @@ def _checked_url(_: click.Context, __: click.Parameter, value: str | None) -> st
     return value
 
 
-def count_option(*names: str, default: int | None = None, text: str) -> Callable[[F], F]:
+def count_option(*names: str, default: int, text: str) -> Callable[[F], F]:
     """Return an option whose value is a whole number from 1."""
-    kind = click.IntRange(min=1)
-    return click.option(*names, metavar="N", type=kind, default=default, show_default=default is not None, help=text)
+    return click.option(*names, metavar="N", type=click.IntRange(min=1), default=default, show_default=True, help=text)
 
 
 # The value is one dict; if a variable is repeated, its last value counts.

@@ -24,7 +24,7 @@ from aswarm._values.errors import ConfigurationError
 from aswarm.extensions import Tool, tools_of
 
 from ._drawing import AgentNode, Handoff, dot, mermaid
-from ._returns import reachable_views
+from ._returns import handoffs_of
 
 __all__ = ["AgentNode", "Graph", "Handoff", "agent_graph"]
 
@@ -72,20 +72,23 @@ def agent_graph(agent: Agent) -> Graph:
     """
     if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
         raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
-    views = reachable_views(agent)
-    ids = {id(view.agent): f"a{number}" for number, view in enumerate(views, start=1)}
     nodes: list[AgentNode] = []
-    seen: Counter[str] = Counter()
-    for view in views:
-        name = view.agent.name
-        seen[name] += 1
-        label = name if seen[name] == 1 else f"{name} ({seen[name]})"
-        nodes.append(AgentNode(ids[id(view.agent)], view.agent, label, view.functions))
-    handoffs = [
-        Handoff(ids[id(view.agent)], ids[id(found.target)] if found.target else None, found.function, found.certain)
-        for view in views
-        for found in view.handoffs
-    ]
+    handoffs: list[Handoff] = []
+    reached, ids, namesakes = [agent], {id(agent): "a1"}, Counter[str]()
+    for source in reached:  # grows
+        tools = tools_of(source)
+        names = dict.fromkeys(tools)
+        for handoff in (handoff for name, tool in tools.items() for handoff in handoffs_of(name, tool)):
+            if (target := handoff.target) is not None and id(target) not in ids:
+                reached.append(target)
+                ids[id(target)] = f"a{len(reached)}"
+            target_id = None if target is None else ids[id(target)]
+            handoffs.append(Handoff(ids[id(source)], target_id, handoff.function, handoff.certain))
+            if handoff.certain:
+                names.pop(handoff.function, None)
+        namesakes[source.name] += 1
+        label = source.name if namesakes[source.name] == 1 else f"{source.name} ({namesakes[source.name]})"
+        nodes.append(AgentNode(ids[id(source)], source, label, tuple(names)))
     return Graph(tuple(nodes), tuple(handoffs))
 
 

@@ -2,7 +2,7 @@
 
 The module follows names, attributes, local variables, conditions and `Result(agent=...)`. If a function returns something else
 (the result of another function, an item of a dict), `is_complete` is False, and `_inspection` searches for agents.
-`reachable_views` finds the certain and the possible handoffs of an agent. No function is called.
+`handoffs_of` finds the certain and the possible handoffs of an agent. No function is called.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import functools
 import inspect
 import types
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from aswarm._tools.hints import resolve_hints
 from aswarm._values.agent import Agent, Result, is_agent
-from aswarm.extensions import Tool, tools_of
+from aswarm.extensions import Tool
 
 from ._inspection import MISSING, InspectedFunction, PropertyValue, inspect_function, member, referenced_agents
 
@@ -270,37 +270,8 @@ class FoundHandoff:
     certain: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AgentView:
-    """An agent with the names of its functions (except certain handoffs), and all its handoffs."""
-
-    agent: Agent
-    functions: tuple[str, ...]
-    handoffs: tuple[FoundHandoff, ...]
-
-
-def reachable_views(start: Agent) -> list[AgentView]:
-    """Return the views of all agents that can be reached from `start`, with `start` first.
-
-    Raises ConfigurationError for functions that cannot be offered to a model.
-    """
-    views: list[AgentView] = []
-    seen, waiting = {id(start)}, deque([start])
-    while waiting:
-        agent = waiting.popleft()
-        tools = tools_of(agent)
-        names = tuple(tools)
-        handoffs = [found for name, tool in tools.items() for found in _handoffs(name, tool)]
-        certain = {found.function for found in handoffs if found.certain}
-        views.append(AgentView(agent, tuple(name for name in names if name not in certain), tuple(handoffs)))
-        for found in handoffs:
-            if found.target is not None and id(found.target) not in seen:
-                seen.add(id(found.target))
-                waiting.append(found.target)
-    return views
-
-
-def _handoffs(name: str, tool: Tool[..., Any]) -> Iterator[FoundHandoff]:
+def handoffs_of(name: str, tool: Tool[..., Any]) -> Iterator[FoundHandoff]:
+    """Yield the handoffs of the function with this name."""
     if tool.is_handoff:
         yield FoundHandoff(name, tool.function(), certain=True)
         return

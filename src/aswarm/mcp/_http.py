@@ -104,8 +104,6 @@ class HttpTransport:
 
 
 class CallOutcome(Enum):
-    """The outcome of a call."""
-
     ANSWERED = auto()  # the server refused the call, or the call failed; the session works
     UNREADABLE = auto()  # the server answered with an invalid result; the session works
     NOT_RUN = auto()  # the server no longer knows the session, or the tool has changed since the server listed it

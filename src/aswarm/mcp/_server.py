@@ -3,6 +3,8 @@
 `MCPServer` sends the calls, repeats a lost call if that is safe, and turns errors into tool messages.
 
 Security: A new or changed tool of a server is offered only after `refresh()`.
+
+Security: The name of a server in errors and logs contains no password, token or argument.
 """
 
 from __future__ import annotations
@@ -11,10 +13,14 @@ import contextvars
 import dataclasses
 import functools
 import logging
+import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from itertools import dropwhile
+from pathlib import PurePath
 from types import TracebackType
 from typing import Any, Self, TypeAlias
+from urllib.parse import urlsplit
 
 import anyio
 from mcp import Client, MCPError, StdioServerParameters
@@ -41,7 +47,6 @@ from ._functions import FunctionOptions, Shown, may_repeat, parameters_of, runs_
 from ._http import CallOutcome, HttpTransport, outcome_of
 from ._input import InputAnswer, OnInput, ask, check_decision, hold_of, question_of, questions_in, responses_of
 from ._lines import readable
-from ._server_name import name_of
 from ._session import Connection, ServerSession, SessionError, all_tools, error_text
 
 # A URL, a command, a server of the SDK in this process, or a function that makes a new transport of the SDK for each session.
@@ -358,3 +363,37 @@ def _reporter() -> Any:
         context.run(progress, {key: value for key, value in fields.items() if value is not None})
 
     return report
+
+
+# --- the name of a server, without the parts of a URL or a command that may be secret ---
+
+_LAUNCHERS = ("npx", "bunx", "pnpx", "uvx", "pipx", "node", "bun", "deno", "python")
+_MAY_BE_SECRET = re.compile(r"=|://|\s")  # a setting, a URL, or code
+
+
+def name_of(server: Any) -> str:
+    """Return the name of the server without passwords, queries and arguments, because the model also reads error texts.
+
+    Raises ConfigurationError for a text that is not a URL.
+    """
+    if isinstance(server, StdioServerParameters):
+        return _program_of([server.command, *server.args])
+    if isinstance(server, str):
+        parts = urlsplit(server)
+        if parts.scheme not in ("http", "https"):
+            raise ConfigurationError(
+                f"an MCP server must be a URL that starts with https:// or http://, or StdioServerParameters(command=...), not {server!r}"
+            )
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return str(getattr(server, "name", None) or getattr(server, "__qualname__", None) or type(server).__name__)
+
+
+def _program_of(words: list[str]) -> str:
+    """Return the name of the program of a command. For a launcher such as `npx`, add the package or the file that it starts."""
+    if PurePath(words[0]).name == "env":
+        words = [*dropwhile(lambda word: word.startswith("-") or "=" in word, words[1:])] or words[:1]
+    command, *arguments = words
+    if PurePath(command).stem.rstrip("0123456789.") not in _LAUNCHERS:
+        return command
+    launched = next((each for each in arguments if not each.startswith("-")), "")
+    return command if not launched or _MAY_BE_SECRET.search(launched) else f"{command} {launched}"

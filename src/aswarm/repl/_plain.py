@@ -73,7 +73,6 @@ class PlainDisplay:
         self.show_text(f"{BANNER}\n{hint}".rstrip())
 
     def show_event(self, event: Event) -> None:
-        """Show an event of a run."""
         match event:
             case TurnStarted(agent=agent):
                 self._speaker = agent.name
@@ -131,7 +130,6 @@ class PlainDisplay:
             write(f"{painted(agent, BLUE)}: {clean(text)}\n")
 
     def show_calls(self, agent: str, message: Mapping[str, Any]) -> None:
-        """Print one line for each call."""
         for function, arguments in formatted_calls(message):
             write(f"{painted(agent, BLUE)}: {painted(function, PURPLE)}({arguments})\n")
 
@@ -155,7 +153,6 @@ class PlainDisplay:
     _show_message = show_text
 
     def show_error(self, text: str) -> None:
-        """Print a fault on one line."""
         self.show_text(one_line(text))
 
 

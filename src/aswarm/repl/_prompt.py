@@ -20,9 +20,7 @@ from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
 from aswarm._values.text import counted, one_line
@@ -40,17 +38,11 @@ class Prompt:
     empty, Ctrl-C raises KeyboardInterrupt. Ctrl-X Ctrl-E opens the text in `$EDITOR`. `history`: texts of earlier conversations.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        history: History | None = None,
-        terminal_input: Input | None = None,
-        terminal_output: Output | None = None,
-    ) -> None:
+    def __init__(self, session: Session, history: History) -> None:
         self._session = session
         self._prompt: PromptSession[str] = PromptSession(
             [("class:user", "User: ")],
-            history=history or InMemoryHistory(),
+            history=history,
             completer=_LineCompleter(session),
             auto_suggest=AutoSuggestFromHistory(),
             key_bindings=_key_bindings(),
@@ -61,12 +53,9 @@ class Prompt:
             style=_STYLE,
             enable_open_in_editor=True,
             enable_suspend=True,
-            input=terminal_input,
-            output=terminal_output,
         )
 
     def read(self) -> str:
-        """Return the next text."""
         # A prompt needs its own event loop. If this thread already runs an event loop, the prompt runs in another thread.
         try:
             has_loop = bool(sniffio.current_async_library())

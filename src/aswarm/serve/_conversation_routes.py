@@ -33,7 +33,6 @@ _LONGEST_TITLE = 200
 
 
 def conversation_routes(service: Service) -> list[BaseRoute]:
-    """Return the routes of conversations."""
     return [
         Route("/conversations", endpoint(service, _list)),
         Route("/conversations/{conversation}", endpoint(service, _get), methods=["GET"]),

@@ -379,7 +379,6 @@ def create_app(
 
 
 def routes_of(service: Service) -> list[BaseRoute]:
-    """Return all routes of a service."""
     return [
         Route("/health", _health_of(service)),
         *native_routes(service),

@@ -83,23 +83,25 @@ def data_url(media_type: str, data: str) -> str:
     return f"data:{media_type};base64,{data}"
 
 
-def media_part(media_type: str, url: str, place: str, *, name: str | None = None, kind: str = "") -> dict[str, Any]:
+def media_part(media_type: str, url: str, place: str, *, name: str | None, kind: str) -> dict[str, Any]:
     """Return the part for an attachment. Raises InvalidRequest if the providers do not take it.
 
     `media_type`: such as "image/png", or only "image"; empty if the client does not know it. `url`: a data URL, or another
     address. `name`: the name of the file. `kind`: the type of the part, for the error.
     """
-    own_type = (
-        media_type.lower() if "/" in media_type and not media_type.endswith("/*") else _type_in(url) or media_type
-    )
+    own_type = media_type.lower()
+    if "/" not in media_type or media_type.endswith("/*"):  # the URL may have the whole type
+        own_type = (
+            re.split("[,;]", url.removeprefix("data:"))[0].lower() if url.startswith("data:") else ""
+        ) or media_type
     url = _in_base64(url, place, own_type)
     match own_type.partition("/")[0]:
         case "image":
             return an_image_part(url)
         case "audio":
-            return _sound(own_type, url, place, kind or media_type)
+            return _sound(own_type, url, place, kind)
         case "video":
-            raise unsupported(place, kind or media_type, "no provider takes a video; remove the part")
+            raise unsupported(place, kind, "no provider takes a video; remove the part")
         case _:
             return a_file_part(name or _name_of(own_type), url)
 
@@ -107,11 +109,6 @@ def media_part(media_type: str, url: str, place: str, *, name: str | None = None
 def sound_part(data: str, form: str) -> dict[str, Any]:
     """Return a part of Chat Completions with a sound. `data`: base64. `form`: "wav" or "mp3"."""
     return {"type": "input_audio", "input_audio": {"data": data, "format": form}}
-
-
-def _type_in(url: str) -> str:
-    """Return the media type of a data URL; empty for another URL."""
-    return url[5:].partition(",")[0].partition(";")[0].lower() if url.startswith("data:") else ""
 
 
 def _sound(media_type: str, url: str, place: str, kind: str) -> dict[str, Any]:

@@ -130,7 +130,6 @@ class AGUIWire:
         return [*closed, {"type": "STEP_STARTED", "stepName": self._step}]
 
     def _close_all(self) -> list[dict[str, Any]]:
-        """Return the events that close all open parts."""
         closed = [*self._close_calls(), *self._close_text(), *self._close_reasoning()]
         if self._step is not None:
             closed.append({"type": "STEP_FINISHED", "stepName": self._step})

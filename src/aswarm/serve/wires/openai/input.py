@@ -186,7 +186,6 @@ def _answers(messages: Sequence[Mapping[str, Any]]) -> Iterator[CallAnswer]:
 
 
 def _system(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the texts of the system and of the developer."""
     roles = ("system", "developer")
     return [_text(message, f"messages[{at}]") for at, message in enumerate(messages) if message.get("role") in roles]
 

@@ -107,7 +107,6 @@ class VercelWire:
         return [*closed, {"type": "start-step"}, {"type": "data-aswarm-agent", "data": agent}]
 
     def _close_all(self) -> list[dict[str, Any]]:
-        """Return the parts that close all open parts."""
         closed = [*self._close_reasoning(), *self._close_text(), *self._close_calls()]
         if self._in_step:
             closed.append({"type": "finish-step"})
