@@ -178,10 +178,10 @@ def _as_agent(value: Any, target: str) -> Agent:
         raise SetupError(f"{target} must be {wanted}; it is {shown(value, _LINE)}")
     if _needs_arguments(value):
         raise SetupError(f"{target} must be {wanted}; it needs arguments")
-    made = value()
-    if not is_agent(made):
-        raise SetupError(f"{target}() must return an Agent; it returned {shown(made, _LINE)}")
-    return made
+    returned = value()
+    if not is_agent(returned):
+        raise SetupError(f"{target}() must return an Agent; it returned {shown(returned, _LINE)}")
+    return returned
 
 
 def _needs_arguments(function: Any) -> bool:

@@ -92,7 +92,7 @@ class Case:
             if value is not None and not fits(value):
                 raise ConfigurationError(f"{field} must be {kind}, not {shown(value, _LINE)}")
         expected = (self.arguments, self.output, self.judge, self.check)
-        if self.function is ... and all(each is None for each in expected):
+        if self.function is ... and all(expectation is None for expectation in expected):
             raise ConfigurationError("the case expects nothing; give function, arguments, output, check or judge")
         if self.output is not None and self.extent == "completion":
             raise ConfigurationError("output needs a whole run; leave out run, or use run='whole'")
@@ -136,7 +136,7 @@ class Case:
     @property
     def _is_judged_alone(self) -> bool:
         others = (self.arguments, self.check, self.output)
-        return self.judge is not None and self.function is ... and all(each is None for each in others)
+        return self.judge is not None and self.function is ... and all(other is None for other in others)
 
 
 _FIELDS = [field.name for field in dataclasses.fields(Case)]
@@ -235,7 +235,7 @@ def _known(agent: Agent) -> list[str] | None:
         return None  # the run raises this error if it reaches the agent
     agents = [node.agent for node in graph.agents]
     if any(handoff.target is None for handoff in graph.handoffs) or any(
-        "tools" in each.model_settings for each in agents
+        "tools" in reached.model_settings for reached in agents
     ):
         return None
-    return list(dict.fromkeys(name for each in agents for name in tools_of(each)))
+    return list(dict.fromkeys(name for reached in agents for name in tools_of(reached)))

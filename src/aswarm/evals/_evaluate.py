@@ -78,10 +78,10 @@ async def evaluate(
             f"repeats and concurrency must be whole numbers from 1, not {repeats!r} and {concurrency!r}"
         )
     checked_keywords("evaluate", keywords, ItemKeywords)
-    for each in (swarm, judge_swarm):
+    for given in (swarm, judge_swarm):
         # Checked here, because with a blocking Swarm each attempt would cost a request, and then fail.
-        if not isinstance(each, AsyncSwarm | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"evaluate needs an AsyncSwarm, not {type(each).__name__}")
+        if not isinstance(given, AsyncSwarm | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"evaluate needs an AsyncSwarm, not {type(given).__name__}")
     model_override = keywords.get("model_override")
     planned = list(_planned(agent, cases, model_override, swarm.model if swarm else default_model()))
     if not planned:

@@ -43,12 +43,12 @@ class Graph:
         targets: dict[tuple[str, str], list[str]] = {}
         for handoff in self.handoffs:
             if not handoff.certain:
-                found = targets.setdefault((handoff.source, handoff.function), [])
-                found += [labels[handoff.target]] if handoff.target else []
+                names = targets.setdefault((handoff.source, handoff.function), [])
+                names += [labels[handoff.target]] if handoff.target else []
         return tuple(
             f"{function} of {labels[source]} may hand off to "
-            f"{', '.join(found) or 'an agent that does not exist yet or cannot be found'}; only a call shows whether it does."
-            for (source, function), found in targets.items()
+            f"{', '.join(names) or 'an agent that does not exist yet or cannot be found'}; only a call shows whether it does."
+            for (source, function), names in targets.items()
         )
 
     @property

@@ -59,9 +59,9 @@ def mermaid(agents: Sequence[AgentNode], handoffs: Sequence[Handoff], notes: Seq
         lines.append(f'    {node.id}["{label}"]')
     if any(handoff.target is None for handoff in handoffs):
         lines.append('    unknown(("?"))')
-    for each in handoffs:
-        arrow, maybe = ("-->", "") if each.certain else ("-.->", " (maybe)")
-        lines.append(f'    {each.source} {arrow}|"{_mermaid_text(each.function)}{maybe}"| {each.target or "unknown"}')
+    for edge in handoffs:
+        arrow, maybe = ("-->", "") if edge.certain else ("-.->", " (maybe)")
+        lines.append(f'    {edge.source} {arrow}|"{_mermaid_text(edge.function)}{maybe}"| {edge.target or "unknown"}')
     if notes:
         lines.append("    %% dashed: maybe")
     lines += ["    %% " + one_line(note, _LONGEST).replace("%", "#37;") for note in notes]

@@ -53,10 +53,10 @@ def inspect_function(function: Any) -> InspectedFunction | None:
     """Return the function behind partials, tools, methods, wrappers and callable objects. None for classes and builtins."""
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = {}
-    seen: set[int] = set()
+    unwrapped: set[int] = set()
     # The `__wrapped__` of a wrapper may be the wrapper itself.
-    while id(function) not in seen and (layer := _layer(function)) is not None:
-        seen.add(id(function))
+    while id(function) not in unwrapped and (layer := _layer(function)) is not None:
+        unwrapped.add(id(function))
         function, more, more_named = layer
         args, named = (*more, *args), {**more_named, **named}
     if not isinstance(function, types.FunctionType):
@@ -106,28 +106,28 @@ class PropertyValue:
 
 def member(holder: Any, name: str) -> Any:
     """Return an attribute without running a descriptor or `__getattr__`. A method is bound to `holder`."""
-    found = inspect.getattr_static(holder, name, MISSING)
-    if isinstance(found, types.MemberDescriptorType):  # a slot: reading it runs no code of the user
+    attribute = inspect.getattr_static(holder, name, MISSING)
+    if isinstance(attribute, types.MemberDescriptorType):  # a slot: reading it runs no code of the user
         if isinstance(holder, type):  # the class itself has no value for it
             return MISSING
         with suppress(AttributeError):
-            return found.__get__(holder)
+            return attribute.__get__(holder)
         return MISSING
-    if isinstance(found, classmethod):
+    if isinstance(attribute, classmethod):
         owner = holder if isinstance(holder, type) else type(holder)
-        return types.MethodType(typing.cast("Any", found).__func__, owner)
+        return types.MethodType(typing.cast("Any", attribute).__func__, owner)
     if isinstance(holder, types.ModuleType | type):
-        return found
-    return _bound_member(holder, found)
+        return attribute
+    return _bound_member(holder, attribute)
 
 
-def _bound_member(holder: Any, found: Any) -> Any:
-    if isinstance(found, types.FunctionType):
-        return types.MethodType(found, holder)
-    if isinstance(found, property | functools.cached_property):
-        getter: Any = found.fget if isinstance(found, property) else typing.cast("Any", found).func
+def _bound_member(holder: Any, attribute: Any) -> Any:
+    if isinstance(attribute, types.FunctionType):
+        return types.MethodType(attribute, holder)
+    if isinstance(attribute, property | functools.cached_property):
+        getter: Any = attribute.fget if isinstance(attribute, property) else typing.cast("Any", attribute).func
         return PropertyValue(types.MethodType(getter, holder))
-    return found
+    return attribute
 
 
 def contents(value: Any, depth: int = 3) -> Iterable[Any]:

@@ -45,11 +45,11 @@ def value_of(result: CallToolResult, tool: str) -> str | list[Shown]:
         shown = [json.dumps(result.structured_content, ensure_ascii=False)]
     if result.is_error:
         raise ToolError(_texts(shown) or f"{tool} failed, and the server does not say why.")
-    return shown if any(not isinstance(each, str) for each in shown) else _texts(shown)
+    return shown if any(not isinstance(part, str) for part in shown) else _texts(shown)
 
 
 def _texts(shown: list[Shown]) -> str:
-    return "\n".join(each for each in shown if isinstance(each, str))
+    return "\n".join(part for part in shown if isinstance(part, str))
 
 
 def _shown(block: ContentBlock) -> Shown:

@@ -211,7 +211,7 @@ class MCPServer:
         async def call(**arguments: Any) -> str | list[Shown]:
             return await self._call(tool, without_optional_nulls(arguments, parameters))
 
-        made = function_tool(
+        function = function_tool(
             call,
             name=name,
             description=tool.description or tool.title or "",
@@ -222,7 +222,7 @@ class MCPServer:
             may_wait=True,
             check_decision=check_decision,
         )
-        return dataclasses.replace(made, _origin=f"the MCP server {self.name}")
+        return dataclasses.replace(function, _origin=f"the MCP server {self.name}")
 
     async def _call(self, tool: ServerTool, arguments: dict[str, Any]) -> str | list[Shown]:
         send = functools.partial(self._send, tool, arguments)
@@ -395,5 +395,5 @@ def _program_of(words: list[str]) -> str:
     command, *arguments = words
     if PurePath(command).stem.rstrip("0123456789.") not in _LAUNCHERS:
         return command
-    launched = next((each for each in arguments if not each.startswith("-")), "")
+    launched = next((argument for argument in arguments if not argument.startswith("-")), "")
     return command if not launched or _MAY_BE_SECRET.search(launched) else f"{command} {launched}"

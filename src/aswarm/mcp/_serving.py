@@ -243,7 +243,7 @@ class _PausedRun:
         calls = [call for call in waiting(self.messages) if call.reason is not None]
         is_approval = {call.index: bool(entries[call.index].get("approval")) for call in calls}
         # No form can answer a question with data: for an agent as a tool, for example, the data are a whole run.
-        if not all(is_approval[each.index] or (each.data is None and each.reason != RUNS_ELSEWHERE) for each in calls):
+        if not all(is_approval[call.index] or (call.data is None and call.reason != RUNS_ELSEWHERE) for call in calls):
             return {}
         return {str(call.index): _form(call, is_approval=is_approval[call.index]) for call in calls}
 
@@ -264,8 +264,8 @@ def _form(call: OpenCall, *, is_approval: bool) -> ElicitRequestFormParams:
 
 def _decisions_of(questions: Questions, answers: InputResponses | None) -> dict[str, Decision]:
     """Return the decisions of the user, by the index of the call. A cancelled form has no decision."""
-    forms = {key: each for key, each in (answers or {}).items() if key in questions and isinstance(each, ElicitResult)}
-    return {key: _decision(each) for key, each in forms.items() if each.action != "cancel"}
+    forms = {key: form for key, form in (answers or {}).items() if key in questions and isinstance(form, ElicitResult)}
+    return {key: _decision(form) for key, form in forms.items() if form.action != "cancel"}
 
 
 def _decision(answer: ElicitResult) -> Decision:

@@ -136,7 +136,7 @@ class Connection:
     def give_up(self, session: ServerSession) -> None:
         """Stop using this session, and start to close it."""
         session.give_up()
-        still_open = [each for each in self._given_up if not each.has_ended and each is not session]
+        still_open = [earlier for earlier in self._given_up if not earlier.has_ended and earlier is not session]
         self._given_up = [*still_open, session]
 
     async def close(self) -> None:

@@ -247,5 +247,5 @@ async def purge(client: DurableRuns, older_than: float) -> None:
     _print({"deleted": await client.purge(older_than_seconds=older_than)})
 
 
-for each in (list_runs, show, cancel, release, answer, purge):
-    runs.add_command(each)
+for subcommand in (list_runs, show, cancel, release, answer, purge):
+    runs.add_command(subcommand)

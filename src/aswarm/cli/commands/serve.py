@@ -44,8 +44,8 @@ def serve(
     if file is None and not agents:
         raise click.UsageError("Missing argument 'AGENT...'.")
     if model is not None:  # the page shows the model too
-        for each in agents:
-            for reached in AgentDirectory([each]).reached:
+        for served in agents:
+            for reached in AgentDirectory([served]).reached:
                 reached.model = model
     if file is None:
         with provider(base_url):

@@ -268,7 +268,7 @@ def _record_of(number: int, fields: Mapping[str, Any], input_format: InputFormat
 def _is_deep(fields: Mapping[str, Any]) -> bool:
     level: list[Any] = [fields]
     for _ in range(_DEEPEST):
-        level = [inner for each in level for inner in _inside(each)]
+        level = [inner for value in level for inner in _inside(value)]
         if not level:
             return False
     return True
@@ -279,7 +279,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def _messages(messages: Any) -> list[Any]:
-    if not (is_array(messages) and messages and all(is_object(each) and "role" in each for each in messages)):
+    if not (is_array(messages) and messages and all(is_object(message) and "role" in message for message in messages)):
         raise ValueError(f"'messages' must be a list of messages, not {shown(messages, _LINE)}")
     return list(messages)
 
