@@ -256,16 +256,19 @@ class _AttemptRunner:
         return await self.judge.ask(case.judge, [*case.messages, *response.messages], model)
 
 
+def _name_of(check: Callable[[Response], Any]) -> str:
+    function = check.func if isinstance(check, functools.partial) else check
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 async def _check(check: Callable[[Response], Any], response: Response) -> str | None:
     """Return None if the check passed, otherwise the reason of the failure."""
-    function = check.func if isinstance(check, functools.partial) else check
-    name = getattr(function, "__name__", type(function).__name__)
     try:
         result = check(response)
         result = await result if inspect.isawaitable(result) else result
     except AssertionError as error:
-        return f"{name}: {error}"
-    return None if result else f"{name} returned {result!r}"
+        return f"{_name_of(check)}: {error}"
+    return None if result else f"{_name_of(check)} returned {result!r}"
 
 
 _LINE = 200  # characters of an answer that an error shows

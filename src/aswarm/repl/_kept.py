@@ -139,7 +139,7 @@ class KeptChat:
 
     def _stream(self, start: StartRun) -> AbstractAsyncContextManager[EventStream]:
         conversation, options = self._conversation, self._options
-        arguments = {"deltas": options.deltas, "debug": options.debug, **options.keywords}
+        arguments: dict[str, Any] = {"deltas": options.deltas, "debug": options.debug, **options.keywords}
         if conversation is None:
             return self._swarm.stream(start.agent, start.messages, start.context, resume=start.resume, **arguments)
         if start.new_message is None:

@@ -196,6 +196,10 @@ async def release(client: DurableRuns, run_id: str) -> None:
     _print_record((await client.find_run(run_id)).record)
 
 
+def _decisions(_: click.Context, __: click.Parameter, answers: tuple[str, ...]) -> dict[str, Decision]:
+    return dict(map(_decision, answers))
+
+
 def _decision(text: str) -> tuple[str, Decision]:
     from aswarm._values.decisions import Answer  # noqa: PLC0415 - only once it is needed
 
@@ -217,7 +221,7 @@ def _decision(text: str) -> tuple[str, Decision]:
     needs_agents=True,
 )
 @click.argument("run_id")
-@click.argument("answer", nargs=-1, required=True, callback=lambda _, __, answers: dict(map(_decision, answers)))
+@click.argument("answer", nargs=-1, required=True, callback=_decisions)
 async def answer(client: DurableRuns, run_id: str, answer: dict[str, Decision]) -> None:
     """Answer the calls, and print the record of the new run."""
     _print_record((await (await client.find_run(run_id)).answer(answer)).record)

@@ -142,6 +142,7 @@ async def _answer(
     with run._reading():
         async with while_connected(request.receive, run._draining, patience):
             entries = [shown async for entry in run.entries() if (shown := service._show(entry)) is not None]
-            head = failure_head(entries[-1]) if entries and entries[-1].type == "RunFailed" else ()
-            return json_response(whole_completion(entries, wire), *head)
+            has_failed = entries and entries[-1].type == "RunFailed"
+            status, headers = failure_head(entries[-1]) if has_failed else (200, {})
+            return json_response(whole_completion(entries, wire), status, headers)
     raise Refusal(499, "client_gone", "the client disconnected before its run finished")
