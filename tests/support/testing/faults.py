@@ -431,8 +431,8 @@ FAULTS = (
     fault(
         "two typed views undo the changes of each other",
         "_values/context_types.py",
-        "declared = {key: context[key] for key in self._fields if key in context}\n        try:\n            if undeclared",
-        "declared = dict(source)\n        try:\n            if undeclared",
+        "declared = {key: context[key] for key in self._fields if key in context}\n        try:\n            undeclared",
+        "declared = dict(source)\n        try:\n            undeclared",
         tests=("tests/values/test_context_merges.py::test_concurrent_writers_of_different_leaves_keep_both_changes",),
     ),
     fault(
