@@ -19,7 +19,6 @@ from aswarm import (
     ConfigurationError,
     Result,
     RunError,
-    RunFinished,
     Swarm,
     ToolCallFinished,
     tool,
@@ -56,18 +55,6 @@ async def test_a_conversation_that_was_never_written_is_empty() -> None:
     assert stored.context_variables == {"n": 1}
     stored.context_variables["n"] = 2
     assert (await chat.load()).context_variables == {"n": 1}
-
-
-async def test_a_handoff_is_kept() -> None:
-    """The next run starts with the new agent, which is found by its name without a list."""
-    sales = Agent(name="Sales")
-    triage = Agent(name="Triage", functions=[sales])
-    store, model = MemoryStore(), ScriptedModel([call("transfer_to_sales"), "Sales here.", "Still sales."])
-    swarm = AsyncSwarm(model.client())
-    await store.conversation("a", swarm, agent=triage).run("Hi")
-    chat = store.conversation("a", swarm, agent=triage)
-    assert (await chat.load()).agent == "Sales"
-    assert (await chat.run("And?")).agent is sales
 
 
 def escalate() -> Agent:
@@ -281,19 +268,6 @@ async def test_a_wrong_context_variable_of_a_caller_is_an_error(wrong: Any, text
     assert (await chat.load()).revision == ""
 
 
-async def test_a_value_of_another_type_that_is_equal_is_a_change() -> None:
-    """True == 1 == 1.0, and a function may see the difference."""
-
-    def flip(context_variables: dict[str, Any]) -> str:
-        """Change a variable."""
-        context_variables["x"] = True
-        return "ok"
-
-    chat = chat_of(call("flip"), "Done.", agent=Agent(functions=[flip]), context_variables={"x": 1})
-    await chat.run("Hi")
-    assert (await chat.load()).context_variables["x"] is True
-
-
 class City(BaseModel):
     """An answer with a type."""
 
@@ -357,32 +331,6 @@ async def test_an_approval_that_comes_later(way: str, decision: Any) -> None:
     check_history((await chat.load()).messages)
 
 
-async def test_after_a_crash_resume_runs_only_calls_that_need_no_approval() -> None:
-    """The tools declare the approvals, because the process died before the history had them."""
-
-    def message(*calls: Any) -> dict[str, Any]:
-        return {"role": "assistant", "content": None, "sender": "Agent", "tool_calls": list(calls)}
-
-    def asked(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-        return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-
-    ran: list[int] = []
-
-    async def count(number: int) -> str:
-        ran.append(number)
-        return "counted"
-
-    chat = chat_of("Refunded.", agent=Agent(functions=[refund, count]))
-    await chat.replace(
-        [user("Refund 7"), message(asked("c0", "count", '{"number": 1}'), asked("c1", "refund", '{"number": 7}'))]
-    )
-    run = await read(chat.resume_stream())
-    assert (run.response.stop, [each.id for each in run.response.waiting], ran) == ("waiting", ["c1"], [1])
-    response = await chat.resume({"c1": True})
-    assert (response.text, response.messages[0]["content"], ran) == ("Refunded.", "refunded 7", [1])
-    check_history((await chat.load()).messages)
-
-
 async def test_a_caller_may_answer_calls_itself() -> None:
     """Tool messages before its own message are answers; the message closes the other calls, which were not run."""
     chat = refunding("Well.", "Good.", call_ids="12")
@@ -428,18 +376,6 @@ async def test_there_may_be_nothing_to_resume() -> None:
     assert await chat.load() == before
 
 
-async def test_a_stream_gives_the_events_of_the_run() -> None:
-    """The last event comes when the answer is in the store."""
-    chat = chat_of(call("order", number=7), "It is on its way.")
-    async with chat.stream("Where?") as run:
-        events = [event async for event in run]
-        stored = await chat.load()
-    assert isinstance(events[-1], RunFinished)
-    assert stored.messages == [user("Where?"), *run.response.messages]
-    assert stored.stop == "answer"
-    assert (await chat.load()) == stored
-
-
 async def test_a_stream_is_entered_once() -> None:
     """A stream that was never entered, or was left before, delays no run."""
     chat = chat_of("Hi.", "Ho.")
@@ -452,19 +388,6 @@ async def test_a_stream_is_entered_once() -> None:
     with pytest.raises(RuntimeError, match="already entered"):
         await stream.__aenter__()
     assert (await chat.run("Ho")).text == "Ho."
-
-
-async def test_an_error_of_a_stream_is_written() -> None:
-    """An exception of the body leaves as itself, and an error of the run is raised to its reader."""
-    chat = chat_of("Hi.", Failure(500, "broken"))
-    with pytest.raises(KeyError):
-        async with chat.stream("Hi"):
-            raise KeyError
-    assert (await chat.load()).stop == "cancelled"
-    chat = chat_of(Failure(500, "broken"))
-    with pytest.raises(CompletionError):
-        await read(chat.stream("Hi"))
-    assert (await chat.load()).stop == "error"
 
 
 async def test_a_stream_that_is_left_while_another_task_reads_it() -> None:
@@ -492,24 +415,6 @@ async def test_a_stream_that_is_left_while_another_task_reads_it() -> None:
             await stream.__aexit__(None, None, None)
         group.cancel_scope.cancel()
     assert (await chat.run("And?")).text == "Next."
-
-
-async def test_a_fork_continues_from_a_message() -> None:
-    """A fork has the agent and the context variables of that time, and the original stays."""
-    sales = Agent(name="Sales")
-    triage = Agent(name="Triage", functions=[sales])
-    script = ["Hi.", call("transfer_to_sales"), "Sales.", "From the fork."]
-    chat = chat_of(*script, agent=triage, context_variables={"n": 0})
-    await chat.run("1")
-    await chat.run("2", {"n": 1})
-    fork = await chat.fork("b", until=2)
-    stored = await fork.load()
-    assert (fork.id, len(stored.messages), stored.agent) == ("b", 2, "Triage")
-    assert stored.context_variables == {"n": 0}
-    assert (await fork.run("else")).text == "From the fork."
-    assert len((await chat.load()).messages) == 6
-    whole = await chat.fork("c")
-    assert ((await whole.load()).messages, (await whole.load()).agent) == ((await chat.load()).messages, "Sales")
 
 
 @pytest.mark.parametrize("at", range(5))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -108,27 +107,6 @@ async def test_a_handoff_is_written_before_the_next_completion(store: Store) -> 
     assert [(each.agent, len(each.messages)) for each in states] == [("Agent", 1), ("Sales", 3)]
 
 
-async def test_a_run_that_is_cancelled(store: Store) -> None:
-    """A plain function cannot be stopped, so its result is kept."""
-    started, cancelled = threading.Event(), threading.Event()
-
-    def slow() -> str:
-        """Be slow."""
-        started.set()
-        assert cancelled.wait(120)
-        return "slow"
-
-    chat = chat_of(store, Agent(functions=[slow]), call("slow"), "unreachable")
-    async with anyio.create_task_group() as group:
-        group.start_soon(chat.run, "Go")
-        while not started.is_set():
-            await anyio.sleep(0.01)
-        group.cancel_scope.cancel()
-        cancelled.set()
-    stored = await chat.load()
-    assert (stored.stop, await answers(store)) == ("cancelled", ["slow"])
-
-
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("delay", [0.0, 0.001, 0.003, 0.01, 0.03])
 async def test_tasks_that_are_cancelled_natively(store: Store, delay: float) -> None:
@@ -153,32 +131,6 @@ async def test_tasks_that_are_cancelled_natively(store: Store, delay: float) -> 
         assert stored.stop in ("cancelled", "answer")
     await chat.run("And?")
     check_history((await chat.load()).messages)
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_an_event_loop_that_ends(path: Any) -> None:
-    """All tasks are cancelled at once, also the task that writes; the last write is still done."""
-
-    async def main() -> None:
-        program = asyncio.current_task()
-        assert program is not None
-
-        async def slow() -> str:
-            """Be slow."""
-            asyncio.get_running_loop().call_soon(program.cancel)
-            await asyncio.sleep(60)
-            return "slow"
-
-        async with SQLiteStore(path) as store:
-            chat = chat_of(store, Agent(functions=[slow]), call("slow"))
-            await chat.run("Go")
-
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.to_thread(asyncio.run, main())
-    async with SQLiteStore(path) as store:
-        stored = await store.load("a")
-        assert stored is not None and stored.stop == "cancelled"
-        assert await answers(store) == [UNKNOWN]
 
 
 class FailingStore(MemoryStore):

@@ -77,20 +77,6 @@ async def test_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
         PostgresStore("")
 
 
-async def test_many_open_an_empty_database_at_once(conninfo: str) -> None:
-    """Each of eight concurrent stores can use an empty database."""
-
-    async def use(number: int) -> None:
-        async with PostgresStore(conninfo) as store:
-            await store.write(str(number), change(None))
-
-    async with anyio.create_task_group() as group:
-        for number in range(8):
-            group.start_soon(use, number)
-    async with PostgresStore(conninfo) as store:
-        assert len(await store.list()) == 8
-
-
 async def test_a_role_that_may_not_make_tables(conninfo: str, admin: psycopg.Connection) -> None:
     """A role without the right to make tables uses the existing tables."""
     async with PostgresStore(conninfo):
@@ -105,16 +91,6 @@ async def test_a_role_that_may_not_make_tables(conninfo: str, admin: psycopg.Con
     async with PostgresStore(conninfo.replace("postgres:@", f"reader_{role}:@")) as store:
         await store.write("a", change(None))
         assert await store.load("a")
-
-
-async def test_a_connection_that_the_server_has_closed_is_replaced(conninfo: str, admin: psycopg.Connection) -> None:
-    """A restart of the server between transactions is not seen."""
-    async with PostgresStore(conninfo) as store:
-        async with anyio.create_task_group() as group:
-            for number in range(5):
-                group.start_soon(store.write, str(number), change(None))
-        assert len(others(admin, "pg_terminate_backend(pid, 5000)")) == 1
-        assert len(await store.list()) == 5
 
 
 async def test_a_connection_that_breaks_in_a_transaction(conninfo: str, admin: psycopg.Connection) -> None:
@@ -142,19 +118,6 @@ async def test_a_transaction_that_waits_for_a_lock_is_an_error(conninfo: str) ->
                 await store.write("a", change(first, user("2")))
             assert await store.load("a")
         await store.write("a", change(first, user("2")))
-
-
-async def test_a_transaction_waits_ten_seconds_for_a_lock(conninfo: str, admin: psycopg.Connection) -> None:
-    """The caller's other options are kept."""
-    async with PostgresStore(conninfo) as store:
-        admin.execute("CREATE TABLE seen AS SELECT '' AS timeout, '' AS path WHERE false")
-        admin.execute(
-            "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen VALUES "
-            "(current_setting('lock_timeout'), current_setting('search_path')); RETURN NEW; END $$"
-        )
-        admin.execute("CREATE TRIGGER see BEFORE INSERT ON aswarm_conversation FOR EACH ROW EXECUTE FUNCTION see()")
-        await store.write("a", change(None))
-    assert admin.execute("SELECT * FROM seen").fetchall() == [("10s", f"test_{conninfo.rpartition('test_')[2]}")]
 
 
 async def test_a_task_that_is_cancelled_while_it_opens(conninfo: str, admin: psycopg.Connection) -> None:

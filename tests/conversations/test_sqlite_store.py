@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aswarm import ConfigurationError, StoreError
-from aswarm.conversations import Conflict, SQLiteStore
+from aswarm.conversations import SQLiteStore
 from tests.support.conversations.stores import change, user
 
 pytestmark = pytest.mark.anyio
@@ -131,18 +131,6 @@ async def test_a_store_works_while_it_is_open(path: Path) -> None:
                 await store.__aenter__()
             assert await store.load("a") is None
         await store.aclose()
-
-
-async def test_two_stores_of_one_file(path: Path) -> None:
-    """Two stores see each other's writes like two processes, and the second writer is a conflict."""
-    async with SQLiteStore(path) as one, SQLiteStore(path) as two:
-        first = change(None, user("1"))
-        await one.write("a", first)
-        stored = await two.load("a")
-        assert stored is not None and stored.revision == first.revision
-        await two.write("a", change(stored, user("2")))
-        with pytest.raises(Conflict):
-            await one.write("a", change(first, user("3")))
 
 
 async def test_a_file_that_stays_locked_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from typing import Any
 
 import anyio
-import psycopg
 import pytest
 
 from aswarm import ConfigurationError, UnknownCall
@@ -296,33 +292,6 @@ async def test_a_search_of_many_conversations(store: Any) -> None:
         assert found == expected[:limit], words
 
 
-@contextmanager
-def locked(kind: str, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Another program holds the lock that each write needs."""
-    if kind.startswith("sqlite"):
-        with closing(sqlite3.connect(request.getfixturevalue("path"), isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            yield
-    else:
-        with psycopg.connect(request.getfixturevalue("conninfo")) as connection:
-            connection.execute("SELECT 1 FROM aswarm_conversation FOR UPDATE")
-            yield
-
-
-@pytest.mark.parametrize("kind", [each for each in KINDS if not each.startswith("memory")], indirect=True)
-async def test_a_search_runs_beside_a_long_transaction(store: Any, kind: str, request: pytest.FixtureRequest) -> None:
-    """A user does not wait for the write of another user."""
-    first = change(None, user("A lamp."))
-    await store.write("u/1", first)
-    async with anyio.create_task_group() as group:
-        with locked(kind, request):
-            group.start_soon(store.write, "u/1", change(first, user("Another lamp.")))
-            await anyio.sleep(0.05)
-            assert [each.id for each in await store.list(search="lamp")] == ["u/1"]
-            assert [each.length for each in await store.list()] == [1]
-    assert [each.length for each in await store.list()] == [2]
-
-
 async def test_a_prefix_is_compared_as_text(store: Store) -> None:
     """A list of one user must not show conversations of another user."""
     ids = ["u/1", "u/2", "u", "U/1", "ü/1", "v", "%", "_", "u%", "\ud7ff1", "\ue0001", "\U0010ffff1", "\U0010ffff"]
@@ -391,21 +360,3 @@ async def test_a_message_that_is_not_json_is_an_error(store: Store) -> None:
     with pytest.raises(ConfigurationError, match="role 'user' cannot be stored"):
         await store.write("a", change(None, user("1"), {"role": "user", "content": object()}))
     assert await store.load("a") is None
-
-
-async def test_of_two_at_once_one_is_first(store: Store) -> None:
-    """Each other write is a Conflict, however close they are."""
-    base = change(None, user("1"))
-    await store.write("a", base)
-    conflicts: list[Conflict] = []
-
-    async def write(number: int) -> None:
-        try:
-            await store.write("a", change(base, user(str(number))))
-        except Conflict as conflict:
-            conflicts.append(conflict)
-
-    async with anyio.create_task_group() as group:
-        for number in range(10):
-            group.start_soon(write, number)
-    assert (len(conflicts), len((await loaded(store)).messages)) == (9, 2)

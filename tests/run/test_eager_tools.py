@@ -50,27 +50,6 @@ async def test_a_call_starts_when_the_next_call_starts_to_arrive(eager: Any) -> 
     assert anyio.current_time() - first < last - start + 3  # less than the sum of completion and function
 
 
-@VIRTUAL
-async def test_the_last_call_starts_when_its_end_is_announced() -> None:
-    """The Responses API announces the end of the arguments before the end of the completion; no delta shows it."""
-
-    async def play(eager: bool) -> tuple[float, float, list[str]]:
-        desk, start = Desk(), anyio.current_time()
-        model = ScriptedModel([calls_of("search"), "Done"], api="responses")
-        events, finished = list[str](), 0.0
-        async with AsyncSwarm(model.client(), eager_tools=eager).stream(desk.agent(), "Go", run_id="r") as run:
-            async for event in run:
-                if isinstance(event, CompletionFinished):
-                    finished = finished or anyio.current_time() - start
-                events.append(repr(event))
-        return round(desk.started[0] - start, 6), round(finished, 6), events
-
-    start, finished, events = await play(eager=True)
-    late_start, same_finished, same_events = await play(eager=False)
-    assert start < finished == same_finished <= late_start
-    assert events == same_events
-
-
 # --- leaving ----------------------------------------------------------------------------------------------------------
 
 

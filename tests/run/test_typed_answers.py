@@ -153,20 +153,6 @@ async def test_a_wrong_answer_is_asked_for_again() -> None:
     ]
 
 
-@pytest.mark.parametrize("retries", [0, 1, 3])
-async def test_the_attempts_are_counted(retries: int) -> None:
-    """After the retries the run ends with an OutputError that has all attempts and the last fault."""
-    scene = Scene(*["no"] * 9, functions=())
-    with pytest.raises(OutputError, match=f"asked again {retries} times.*\n.*not JSON") as caught:
-        await scene.run(output=Output(Trip, retries=retries))
-    left = caught.value.response
-    assert left is not None
-    assert (left.stop, len(scene.bodies), left.messages[-1]["content"]) == ("error", retries + 1, "no")
-    check_history(left.messages)
-    with pytest.raises(OutputError, match="ended with an error"):
-        _ = left.output
-
-
 async def test_a_check_of_the_user() -> None:
     """The model gets the text of the ValueError of a check; a text alone can be checked too."""
 
@@ -208,19 +194,6 @@ async def test_an_agent_with_functions_answers_by_a_call() -> None:
         assert [each["function"]["name"] for each in body["tools"]] == ["look", "final_answer"]
         assert body["tools"][-1]["function"]["description"] == "Give the final answer. It is: A trip to a city."
         assert "tool_choice" not in body
-
-
-async def test_wrong_arguments_are_a_tool_message() -> None:
-    """Wrong arguments of `final_answer` are an error for the model; after the retries the run ends with an OutputError."""
-    scene = Scene(final(days="x"), final(city="Rome"))
-    response = await scene.run(output=Trip)
-    assert told(response)[0].startswith("Error: city: Field required\ndays:")
-    scene = Scene(*[final(days="x") for _ in range(5)])
-    with pytest.raises(OutputError, match="city: Field required") as caught:
-        await scene.run(output=Trip)
-    assert len(scene.bodies) == 2
-    assert caught.value.response is not None
-    check_history(caught.value.response.messages)
 
 
 async def test_a_plain_text_in_place_of_the_call() -> None:

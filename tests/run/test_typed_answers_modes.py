@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
-import json
 from contextlib import suppress
 from typing import Any
 
@@ -187,26 +185,6 @@ async def test_the_answer_while_it_is_written(step: Any, kind: Any, seen: list[A
         assert {run.partial_output async for _ in run} == {None}
 
 
-@pytest.mark.parametrize("value", [1.5, -12, 1e30, 100, [10, -2.5e-7, 33], {"a": 12}], ids=str)
-async def test_no_number_is_shown_before_it_is_finished(value: Any) -> None:
-    """An unfinished number is not shown, because more digits may follow; digits in a text are shown at once."""
-    model = ScriptedModel([json.dumps({"a": "1.5e", "b": value, "c": '\\"4'})], cut=1)
-    found: list[Any] = []
-    async with AsyncSwarm(model.client()).stream(Agent(), "Go", output=Output(dict[str, Any], mode="prompt")) as run:
-        async for _ in run:
-            if run.partial_output not in found:
-                found += [copy.deepcopy(run.partial_output)]
-    assert [shown["a"] for shown in found[2:8]] == ["", "1", "1.", "1.5", "1.5e", "1.5e"]
-    assert [shown["c"] for shown in found[-4:]] == ["", "\\", '\\"', '\\"4']
-    for shown in (shown["b"] for shown in found if shown and "b" in shown):
-        if not isinstance(value, list | dict):
-            assert shown == value
-        elif isinstance(value, dict):
-            assert shown in ({}, value)
-        else:
-            assert shown == value[: len(shown)]
-
-
 async def test_a_partial_output_stays_until_the_next_completion_starts() -> None:
     """`partial_output` stays after a handoff, also if the next agent answers with another type or with none."""
     hotel = Agent(name="Hotel", output=Hotel)
@@ -220,30 +198,6 @@ async def test_a_partial_output_stays_until_the_next_completion_starts() -> None
     assert found[after + 1] == ("TurnStarted", {"city": "Rome"})
     assert {"city": "Rome"} not in [shown for _, shown in found[after + 2 :]]
     assert found[-1] == ("RunFinished", {"name": "Astoria"})
-
-
-@pytest.mark.parametrize(
-    ("mode", "step", "functions"),
-    [
-        ("schema", ROME, ()),
-        ("prompt", ROME, ()),
-        ("tool", final(city="Rome"), ()),
-        ("auto", final(city="Rome"), (len,)),
-    ],
-)
-async def test_the_values_of_the_answer_come_in_every_mode(mode: Any, step: Any, functions: Any) -> None:
-    """`partial_outputs` yields each new value, from a text or from the arguments of a call."""
-
-    def look(city: str) -> str:
-        return city
-
-    agent = Agent(functions=[look] if functions else [])
-    model = ScriptedModel(["Atlantis" if mode != "auto" else final(days="x"), step], cut=2)
-    async with AsyncSwarm(model.client()).stream(agent, "Go", output=Output(Trip, mode=mode)) as run:
-        found = [copy.deepcopy(value) async for value in run.partial_outputs()]
-    assert found[-3:] in ([{"city": ""}, {"city": "Ro"}, {"city": "Rome"}], [{}, {"city": "Ro"}, {"city": "Rome"}])
-    assert all(left != right for left, right in itertools.pairwise(found))
-    assert run.response.output == Trip(city="Rome")
 
 
 async def test_a_run_without_a_type_has_no_values_and_reading_may_stop() -> None:

@@ -137,32 +137,6 @@ def test_a_refusal_is_marked_text() -> None:
     assert AGUIWire().events(Entry(0, 0, "RequestSent", {})) == []
 
 
-def test_a_turn_may_have_two_reasonings() -> None:
-    """The second reasoning of a turn has an id of its own."""
-    wire = AGUIWire()
-    wire.events(log_of("Done.")[0])
-    for kind in ("ReasoningDelta", "TextDelta"):
-        wire.events(Entry(1, 0, kind, {"text": "x"}))
-    assert wire.events(Entry(2, 0, "ReasoningDelta", {"text": "y"}))[0]["messageId"].endswith("-r2")
-
-
-def test_a_name_in_pieces_is_whole_before_the_call_is_announced() -> None:
-    """The call starts with its arguments, or with the end of the completion."""
-    wire = AGUIWire()
-    wire.events(log_of("Done.")[0])
-    pieces = [("c1", "lo", None), (None, "ok", None), (None, None, '{"n"'), (None, None, ": 1}"), (None, None, "")]
-    found: list[Json] = []
-    for call_id, name, arguments in pieces:
-        fields = {"index": 0, "id": call_id, "name": name, "arguments": arguments}
-        found += wire.events(Entry(1, 0, "ToolCallDelta", fields))
-    assert [brief(event) for event in found[1:]] == [
-        "TOOL_CALL_START c1",
-        'TOOL_CALL_ARGS c1 {"n"',
-        "TOOL_CALL_ARGS c1 : 1}",
-    ]
-    assert found[1]["toolCallName"] == "look"
-
-
 def closed_by_a_handoff(*entries: tuple[str, Json], **options: Any) -> list[str]:
     """The results of the calls of a run that resumes a call, and hands off."""
     call_0 = {"index": 0, "id": "c0", "name": "f", **options}

@@ -53,21 +53,6 @@ async def test_agents_are_models() -> None:
         assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
 
 
-async def test_stream_and_whole_answer_are_the_same() -> None:
-    """The texts of both are equal, and functions of the server are never `tool_calls`."""
-    script = [ScriptedAnswer("Let me see.", [call("look", number=1)]), "It is 1."]
-    async with served(script * 2, wires=["openai"]) as it, openai(it) as client:
-        whole = await client.chat.completions.create(model="Boss", messages=HI)
-        pieces = await client.chat.completions.create(
-            model="Boss", messages=HI, stream=True, stream_options={"include_usage": True}
-        )
-        chunks = [chunk async for chunk in pieces]
-        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-        assert text == whole.choices[0].message.content == "Let me see.\n\nIt is 1."
-        assert whole.choices[0].message.tool_calls is None
-        assert chunks[-1].usage == whole.usage
-
-
 async def test_a_request_without_a_conversation_is_stateless() -> None:
     """The history is the texts of the client without its system text; with `client_system` it has the system text too."""
     texts: Any = [

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from aswarm.testing import ScriptedAnswer, call
-from tests.support.runs.kept_runs import Workshop
+from aswarm.testing import ScriptedAnswer
 from tests.support.serve.served import events_of, served
 
 
@@ -27,18 +26,6 @@ async def test_a_fork_of_a_conversation_that_is_just_deleted_is_refused(monkeypa
         monkeypatch.setattr(store, "fork", after_deletion)
         answer = await it.ann.post("/conversations/c/fork", json={})
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "conversation_not_found")
-
-
-@pytest.mark.asyncio
-async def test_deletions_have_their_statuses(workshop: Workshop) -> None:
-    """A deletion is 204, 404 for an unknown conversation, and 409 while a run is active."""
-    async with served(["Hello.", call("slow")], workshop, drain_seconds=0) as it:
-        await it.ended(await it.say())
-        run = await it.say(conversation="d")
-        await workshop.began.wait()
-        statuses = [(await it.ann.delete(f"/conversations/{name}")).status_code for name in "ccd"]
-        assert statuses == [204, 404, 409]
-        assert (await it.state(run))["status"] == "running"
 
 
 @pytest.mark.asyncio

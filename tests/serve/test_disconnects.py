@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -108,23 +105,6 @@ async def test_a_whole_answer_is_not_made_without_its_client(workshop: Workshop)
         with pytest.raises(asyncio.CancelledError):
             await request
         assert (await ended_run(it.ann))["reason"] == "no_reader"
-
-
-@pytest.mark.parametrize("reset", [True, False])
-async def test_a_client_that_never_reads_delays_nothing(reset: bool) -> None:
-    """Its connection takes no more bytes, and the run goes to its end; a reset of the connection does no harm."""
-    text = "word " * 600_000
-    async with served([ScriptedAnswer(text)], cut=5_000) as it:
-        address = urlsplit(it.url)
-        with socket.create_connection((address.hostname, address.port)) as raw:
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-            if reset:
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            run = await it.say()
-            head = f"GET /runs/{run}/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer token-of-ann\r\n\r\n"
-            raw.sendall(head.encode())
-            assert (await it.ended(run))["status"] == "finished"
-        assert (await it.state(run))["result"]["response"]["text"] == text
 
 
 async def test_a_server_may_raise_at_a_dead_client(workshop: Workshop) -> None:

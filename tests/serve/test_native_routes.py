@@ -12,9 +12,9 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from aswarm import Agent, ConfigurationError, RunError, agent_tool, tool
+from aswarm import ConfigurationError, RunError
 from aswarm.conversations import Conversation
-from aswarm.runs import Limits, show_answers, show_everything
+from aswarm.runs import show_answers, show_everything
 from aswarm.testing import Failure, ScriptedAnswer, call
 from tests.support.runs.kept_runs import Workshop
 from tests.support.serve.served import client, events_of, listening, served, service
@@ -196,40 +196,6 @@ async def test_the_place_of_a_fork_is_a_path() -> None:
             assert answer.headers["location"].startswith("/%CE%B1/runs/")
 
 
-@pytest.mark.parametrize("show", [show_answers, show_everything])
-async def test_a_run_that_waits_inside_a_call(show: Any) -> None:
-    """A reader gets the open calls inside. The messages and the context variables of the inner run are for the store."""
-    refunded: list[int] = []
-
-    def sign(context_variables: dict[str, Any]) -> str:
-        context_variables["clerk"] = "secret"
-        return "signed"
-
-    @tool(approve=True)
-    async def refund(order: int) -> str:
-        refunded.append(order)
-        return "refunded"
-
-    payer = agent_tool(Agent(name="Payer", functions=[sign, refund]))
-    steps = [call("payer", request="Pay"), call("sign"), call("refund", call_id="r", order=7), "Paid.", "All paid."]
-    async with served(steps, agents=[Agent(name="Boss", functions=[payer])], show=show) as it:
-        run = await it.say("Pay.")
-        await it.ended(run)
-        page = await it.ann.get("/conversations/c")
-        (waiting,) = page.json()["waiting"]
-        assert [each["arguments"] for each in waiting["data"]["waiting"]] == ['{"order": 7}']
-        events = (await it.ann.get(f"/runs/{run}/events")).text
-        marks = [json.loads(event["data"]) for event in events_of(events) if "CallWaiting" in event["data"]]
-        assert marks[-1]["data"] == waiting["data"]
-        if show is show_answers:
-            assert "secret" not in page.text
-            assert "secret" not in events
-        answers = {"answers": [{"call": waiting["call_id"], "run": run, "content": {"r": True}}]}
-        answered = await it.ann.post("/conversations/c/runs", json=answers)
-        assert (await it.ended(answered.json()["run"]))["status"] == "finished"
-        assert refunded == [7]
-
-
 async def test_a_history_without_an_answer_is_continued() -> None:
     """After the answer of a tool, or a message of the user, the model is asked again; after its answer it is 409."""
     async with served([call("look", number=1), "One.", "Two.", Failure(400), "Three."]) as it:
@@ -246,18 +212,6 @@ async def test_a_history_without_an_answer_is_continued() -> None:
         assert (await it.ended(again.json()["run"]))["result"]["response"]["text"] == "Three."
         both = await it.ann.post("/conversations/e/runs", json={"continue": True, "text": "Hi!"})
         assert both.status_code == 422
-
-
-async def test_an_answer_is_made_again_on_the_native_route() -> None:
-    """The messages after the last message of the user are removed; a text beside `regenerate` is 422."""
-    async with served([call("look", number=1), "One.", "Two."]) as it:
-        await it.ended(await it.say())
-        again = await it.ann.post("/conversations/c/runs", json={"regenerate": True})
-        assert (await it.ended(again.json()["run"]))["result"]["response"]["text"] == "Two."
-        messages = (await it.ann.get("/conversations/c")).json()["messages"]
-        assert [message["content"] for message in messages] == ["Hi!", "Two."]
-        both = await it.ann.post("/conversations/c/runs", json={"regenerate": True, "text": "Hi!"})
-        assert (both.status_code, "one of the keys text, content, answers" in both.text) == (422, True)
 
 
 async def test_a_conversation_that_no_path_can_name_is_not_made() -> None:
@@ -420,16 +374,6 @@ async def test_a_fault_of_the_service_is_not_told_to_clients(caplog: pytest.LogC
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
         assert "s3cret" not in answer.text
         assert "s3cret" in caplog.text
-
-
-async def test_too_many_runs_are_refused(workshop: Workshop) -> None:
-    """The limit of a user is 429 with `Retry-After`, the limit of the service 503."""
-    async with served(lambda _: call("slow"), workshop, limits=Limits(runs_per_user=1, runs=1), drain_seconds=0) as it:
-        await it.say(conversation="1")
-        of_user = await it.ann.post("/conversations/2/runs", json={"text": "Hi!"})
-        of_service = await it.bob.post("/conversations/2/runs", json={"text": "Hi!"})
-        assert (of_user.status_code, of_service.status_code) == (429, 503)
-        assert of_user.headers["retry-after"]
 
 
 async def test_a_service_that_has_not_started_answers_500() -> None:

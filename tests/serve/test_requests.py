@@ -385,25 +385,3 @@ async def test_an_answer_names_the_run_that_asked(name: str) -> None:
         await it.ann.post(place, json=body)
         assert [each["name"] for each in (await it.ann.get("/conversations/c")).json()["waiting"]] == [name]
         assert asking.done == []
-
-
-@asyncio
-@pytest.mark.parametrize(
-    ("script", "given", "expected"),
-    [
-        (calls("pay", "pay"), ["c0"], "the calls c1 also wait for answers"),
-        (calls("pay", "ask", "page"), ["c0", "c1", "c2"], [0, True]),
-        ([call("pay", call_id="x", n=1), call("pay", call_id="x", n=2)], ["x", "x~2"], [1, 2]),
-    ],
-    ids=["an answer is missing", "all calls have answers", "equal ids"],
-)
-async def test_each_call_that_waits_needs_an_answer(script: list[Any], given: list[str], expected: Any) -> None:
-    """A missing answer is 422. The second call of an equal id has the public id `x~2`."""
-    asking = Asking()
-    async with served([script, "Done."], agents=asking.agent) as it:
-        answer = await answered(it, await asking.waiting(it), *({"call": each, "content": True} for each in given))
-        if isinstance(expected, str):
-            assert refusal(answer) == (422, "answers_missing")
-            assert expected in answer.json()["error"]["message"]
-        else:
-            assert asking.done == expected

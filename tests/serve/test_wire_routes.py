@@ -20,7 +20,6 @@ from tests.support.serve.served import Served, events_of, message_on, served
 pytestmark = pytest.mark.asyncio
 
 WIRES = ("agui", "vercel", "openai")
-OPEN_PAGE = {"name": "open_page", "description": "Opens it.", "parameters": {"type": "object", "properties": {}}}
 
 
 def said(text: str, thread: str = "t", run: str = "r1", **more: Any) -> dict[str, Any]:
@@ -180,33 +179,6 @@ async def test_agui_shows_nothing_twice_to_a_client_that_resumes_again(workshop:
             assert len(ids) == len(set(ids))
             assert [each["role"] for each in reader.messages].count("tool") == 1
         assert workshop.erased == ["draft"]
-
-
-async def test_agui_offers_the_tools_of_the_client(workshop: Workshop) -> None:
-    """With "offer" the model may call them; the call is pending, and the result of the client is the answer.
-
-    By default they are not offered, and a call of such a tool is not found.
-    """
-    tools = [OPEN_PAGE, {"name": "plain"}]
-
-    def script(request: Any) -> Any:
-        last = request.messages[-1]
-        return f"It says {last['content']}." if last["role"] == "tool" else call("open_page", call_id="p")
-
-    async with served(script, workshop, wires=WIRES) as it:
-        await agui(it, said("Open it.", tools=tools))
-        assert "not found" in (await it.stored("t")).messages[2]["content"]
-    async with served(script, workshop, wires=WIRES, client_tools="offer") as it:
-        first = said("Open it.", tools=tools)
-        finished = (await agui(it, first))[-1]
-        assert finished["outcome"] == {"type": "success", "pendingToolCallIds": ["p"]}
-        result = [*first["messages"], {"id": "1", "role": "tool", "toolCallId": "p", "content": "Home"}]
-        events = await agui(it, said("x", run="r2", messages=result, tools=tools))
-        assert "".join(event.get("delta", "") for event in events) == "It says Home."
-        assert "TOOL_CALL_RESULT" not in [event["type"] for event in events]  # the client has it, and would show two
-        first_tools, second_tools = ([each["function"] for each in each.body["tools"]] for each in it.model.requests)
-        assert first_tools[-2:] == [OPEN_PAGE, {**OPEN_PAGE, "name": "plain", "description": ""}]
-        assert first_tools == second_tools
 
 
 # --- Vercel -----------------------------------------------------------------------------------------------------------

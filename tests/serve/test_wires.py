@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from aswarm.runs import Entry, fold
 from aswarm.serve.wires.agui.encoder import AGUIWire
-from aswarm.serve.wires.native.encoder import NativeWire
 from aswarm.serve.wires.openai.encoder import OpenAIWire, whole_completion
 from aswarm.serve.wires.vercel.encoder import VercelWire
 from aswarm.testing import ScriptedAnswer, ScriptedCall
 from tests.support.runs.run_logs import Scene, closed, logged_now, scenes
-from tests.support.serve.wire_checks import AguiReader, ChatReader, VercelReader, data_of, joined
+from tests.support.serve.wire_checks import AguiReader, ChatReader, VercelReader, joined
 
 pytestmark = pytest.mark.slow
 SECRET = "secret"
@@ -177,16 +176,6 @@ def test_a_stream_of_chat_completions_adds_up_to_the_whole_answer(scene: Scene, 
         assert {each["function"]["name"] for each in read.tool_calls} <= {"page_open"}
         assert bool(read.tool_calls) is (read.finish_reason == "tool_calls")
         assert read.content.startswith("\n\n".join(texts_of(log)))
-
-
-@given(scenes(), st.data())
-def test_a_native_reader_that_reconnects_gets_each_entry_once(scene: Scene, data: st.DataObject) -> None:
-    """The id of each frame is the number of its entry, and the data is the entry."""
-    for log in logged_now(scene).logs:
-        at = data.draw(st.integers(0, len(log)))
-        frames = [frame for part in (log[:at], log[at:]) for entry in part for frame in NativeWire().encode(entry)]
-        assert [Entry.from_dict(json.loads(text)) for text in data_of(frames)] == log
-        assert [frame.partition(b"\n")[0] for frame in frames] == [b"id: %d" % entry.seq for entry in log]
 
 
 @given(scenes(concurrent=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,17 +29,6 @@ answers = st.builds(
     texts,
     calls,
     texts,
-)
-custom_items = st.builds(
-    lambda number, text: {
-        "id": f"ct_{number}",
-        "type": "custom_tool_call",
-        "call_id": f"x{number}",
-        "name": "g",
-        "input": text,
-    },
-    st.integers(0, 99),
-    st.text(max_size=8),
 )
 MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
 CALL = {"id": "fc_1", "type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"x": 1}'}
@@ -131,33 +119,6 @@ def test_a_call_of_the_last_event_has_no_mark() -> None:
     for chunk in reader.read(end):
         accumulator.feed(chunk)
     assert [each.is_done for each in accumulator._calls.calls] == [False]
-
-
-@pytest.mark.slow
-@given(answers, texts, st.lists(custom_items, max_size=2, unique_by=lambda item: item["id"]), st.integers(1, 4))
-def test_events_cut_at_every_byte_give_the_message_of_the_whole_response(
-    answer: ScriptedAnswer, refusal: str | None, custom: list[Json], cut: int
-) -> None:
-    """Message, items, finish reason and usage are equal, even with a refusal, or with calls that have a payload other than JSON."""
-    answer = replace(answer, extra={**answer.extra, **({"refusal": refusal} if refusal else {})})
-    *events, end = response_events(answer, cut)
-    output = [*end["response"]["output"], *custom]
-    end = {**end, "response": {**end["response"], "output": output}}
-    for at, item in enumerate(custom, start=len(output) - len(custom)):
-        place = {"output_index": at, "item_id": item["id"]}
-        events.append({"type": "response.output_item.added", **place, "item": {**item, "input": ""}})
-        events += [
-            {"type": "response.custom_tool_call_input.delta", **place, "delta": piece} for piece in item["input"]
-        ]
-        events.append({"type": "response.output_item.done", **place, "item": item})
-    sent = encoded([*events, end])
-    streamed, deltas = read(*(sent[at : at + 1] for at in range(len(sent))))
-    whole, _ = read(json.dumps(end["response"]).encode())
-    finish = "tool_calls" if answer.calls or custom else "stop"  # the scripted answer knows nothing of custom calls
-    assert (streamed.message, streamed.finish_reason, streamed.usage) == (whole.message, finish, whole.usage)
-    assert whole.finish_reason == finish
-    assert streamed.message.get(OUTPUT_ITEMS, []) == output
-    assert "".join(delta["content"] or "" for delta in deltas) == (answer.text or "")
 
 
 @given(answers, st.integers(0))

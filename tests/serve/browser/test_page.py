@@ -221,28 +221,6 @@ def test_a_form_takes_the_focus_and_gives_it_back(tabs: Tabs, by_mouse: bool, op
     expect(page.locator(".call").last).to_contain_text("no photo" if opens == "Deny…" else "Refunded 7.00 EUR")
 
 
-@pytest.mark.parametrize("text", ["a refund, please", "the account, please"], ids=["approval", "question"])
-def test_keys_do_not_act_while_a_form_is_open(tabs: Tabs, text: str) -> None:
-    """Without the focus in the field, letters do nothing: no jump to a new conversation, no message to the agent."""
-    page = asked(tabs, text)
-    page.wait_for_selector(".decision")
-    if "refund" in text:
-        page.get_by_role("button", name="Edit…").click()
-    page.evaluate("document.activeElement.blur()")
-    before = conversation(page)
-    page.keyboard.type("no photo?")
-    page.keyboard.press("Enter")
-    expect(page.locator(".decision")).to_have_count(1)
-    expect(page.locator(".message.user")).to_have_count(1)
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    assert conversation(page) == before
-    if "refund" in text:
-        page.keyboard.press("Escape")
-        expect(page.get_by_role("button", name="Edit…")).to_be_focused()
-        page.keyboard.press("?")
-        expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
-
-
 @pytest.mark.parametrize("by_mouse", [True, False], ids=["mouse", "keyboard"])
 def test_a_message_that_closes_a_question_is_confirmed(tabs: Tabs, service: httpx.Client, by_mouse: bool) -> None:
     """The confirmation names the calls that close. Enter and Escape cancel it, and the text stays in the box."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
-import shutil
 from typing import Any
 
 import pytest
 
-from aswarm.testing import Failure, ScriptedAnswer, call
+from aswarm.testing import ScriptedAnswer, call
 from tests.support.runs.kept_runs import Workshop
 from tests.support.serve.npm_clients import play
 from tests.support.serve.served import served
@@ -68,24 +65,3 @@ async def test_an_agent_resumes_a_live_interrupt(workshop: Workshop) -> None:
         assert found["messages"][-1]["content"] == "It is gone."
         assert roles(found) == ["user", "assistant", "tool", "assistant"]
         assert workshop.erased == ["copy"]
-
-
-@pytest.mark.parametrize("kind", ["whole", "interrupt", "failure"])
-async def test_the_validator_finds_nothing(kind: str) -> None:
-    """`ag-ui-validate` asks the endpoint itself, and ends with 0."""
-    calls = [call("look", number=1), call("look", number=2)]
-    scripts: dict[str, list[Any]] = {
-        "whole": [ScriptedAnswer("Wait.", calls, {"reasoning_content": "Hm."}), call("handoff_to_clerk"), "Done."],
-        "interrupt": [[call("look", number=1), call("erase", name="draft")]],
-        "failure": [Failure(400)],
-    }
-    command = shutil.which("ag-ui-validate")
-    assert command is not None
-    async with served(scripts[kind], wires=["agui"]) as it:
-        header = "Authorization: Bearer token-of-ann"
-        arguments = (f"{it.url}/agui/Boss", "--json", "--no-color", "--timeout", "30", "--header", header)
-        process = await asyncio.create_subprocess_exec(command, *arguments, stdout=asyncio.subprocess.PIPE)
-        output, _ = await process.communicate()
-        report = json.loads(output)
-        assert process.returncode == 0, report
-        assert report["diagnostics"] == [], report
