@@ -198,23 +198,6 @@ async def test_budgets(api: Any, budget: Any, then: Any) -> None:
 
 @VIRTUAL
 @APIS
-@pytest.mark.parametrize("at", [0, 2, 3])
-async def test_typed_output(api: Any, at: int) -> None:
-    """The final answer is the same at any place among the calls."""
-
-    def script() -> list[ScriptedAnswer]:
-        made = list(calls_of(*["search"] * 3).calls)
-        made.insert(at, call("final_answer", call_id="end", value=7))
-        return [
-            ScriptedAnswer(calls=made, pause=0.5),
-            ScriptedAnswer(calls=[call("final_answer", call_id="end", value=8)]),
-        ]
-
-    await same(script, 3 if api == "responses" or at == 3 else 2, api=api, output=int)
-
-
-@VIRTUAL
-@APIS
 async def test_cache(api: Any) -> None:
     """A completion is saved whole, and answers a run with or without eager tools."""
 
@@ -232,6 +215,3 @@ async def test_cache(api: Any) -> None:
         assert len(kept) == 2
         _, again = await played(Desk(), [], api=api, options={**options, "eager_tools": second})
         assert again[0]["messages"] == plain[0]["messages"]
-
-
-# --- leaving ----------------------------------------------------------------------------------------------------------

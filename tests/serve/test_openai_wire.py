@@ -13,8 +13,6 @@ from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
 from tests.support.serve.wire_checks import ChatReader, log_of
 
-Json = dict[str, Any]
-
 
 def read(log: list[Entry], **options: Any) -> ChatReader:
     wire, reader = OpenAIWire("triage", **options), ChatReader()
@@ -48,24 +46,6 @@ def test_calls_of_the_server_are_told_as_reasoning_or_not_at_all() -> None:
     reader = read(log, activity=True)
     assert reader.reasoning == 'look({"n": 1})\ntransfer_to_b({})\nA hands off to B\n'
     assert (reader.content, reader.tool_calls) == ("One.\n\nTwo.", [])
-
-
-def test_an_open_call_of_the_clients_own_tool_is_a_tool_call() -> None:
-    """Other waiting calls are named in the text, because this client cannot decide on them."""
-    log = log_of([call("page_open", '{"n": 1}', call_id="c1"), call("ask", call_id="c2", n=1)])
-    reader = read(log, client_tools=["page_open"])
-    function = {"name": "page_open", "arguments": '{"n": 1}'}
-    assert reader.tool_calls == [{"index": 0, "id": "c1", "type": "function", "function": function}]
-    assert reader.finish_reason == "tool_calls"
-    assert reader.content == "Waiting for a decision that cannot be made in this client: ask (needs approval)."
-    whole = ChatCompletion.model_validate(whole_completion(log, OpenAIWire("A", client_tools=["page_open"])))
-    assert whole.choices[0].message.tool_calls is not None
-    assert whole.choices[0].message.tool_calls[0].id == "c1"
-    alone = read(log)
-    assert (alone.tool_calls, alone.finish_reason) == ([], "stop")
-    assert "page_open (runs outside of this program), ask (needs approval)" in alone.content
-    only = whole_completion(log_of(call("page_open", n=1)), OpenAIWire("A", client_tools=["page_open"]))
-    assert only["choices"][0]["message"]["content"] is None
 
 
 def test_reasons_to_finish() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, Hold, ToolError, agent_tool, current_call, tool
-from aswarm.guards import guard_tool
 from aswarm.runs import LocalRuns
 from aswarm.testing import Failure, call
 from tests.support.runs.kept_runs import Workshop
@@ -343,22 +342,3 @@ async def test_an_exception_of_a_call_whose_arguments_were_changed() -> None:
         text = await read_everywhere(it, resuming("r2", approved(interrupt, arguments={"where": "there"})))
         assert "changed by the user" in text
         assert "hunter2" not in text
-
-
-@pytest.mark.parametrize("place", ["before", "after"])
-async def test_an_exception_of_a_check_of_calls(place: str) -> None:
-    """The history has a reason without it, and so has the error for a service that shows reasons."""
-
-    async def look() -> str:
-        """Look."""
-        return "found"
-
-    def check(_: Any) -> None:
-        raise RuntimeError("password=hunter2")
-
-    agent = Agent(name="Boss", functions=[look])
-    settings: dict[str, Any] = {"agents": agent, "middleware": [guard_tool(**{place: check})], "wires": WIRES}
-    async with served([call("look")], error_text=lambda error: error.reason, **settings) as it:
-        text = await read_everywhere(it, said("Go."))
-        assert "the check failed" in text
-        assert "hunter2" not in text + json.dumps((await it.stored("t")).messages)
