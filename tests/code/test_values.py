@@ -16,6 +16,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from aswarm import Agent, Answer, Approve, AsyncSwarm, Result, ToolCallFinished, external_tool, tool
+from aswarm.code._values import result_text
 from aswarm.guards import Block, Replace, Say, guard_tool
 from aswarm.middleware import clip_results
 from aswarm.testing import ScriptedModel, call
@@ -255,3 +256,15 @@ async def test_an_external_result_is_the_data_of_the_answer() -> None:
     code = "a = await locate()\nb = await locate()\nc = await locate()\n[a, b, c]"
     decisions = [{"outer.0": Answer(None)}, {"outer.1": Answer(5)}, {"outer.2": "5"}]
     assert result_in(await decided(code, [locate], decisions)) == '[null, 5, "5"]'
+
+
+async def test_values_that_have_no_text() -> None:
+    """Arguments that are not JSON fail the call; a value that cannot be shown is named by its type."""
+
+    async def take(value: list[Any]) -> int:
+        return 1
+
+    assert "cannot be JSON" in result_in(await run_code("await take([...])", take))
+    looped: list[Any] = []
+    looped.append(looped)
+    assert result_text("", looped, 100) == "(a value of the type list, which cannot be shown)"

@@ -174,7 +174,6 @@ async def test_a_map_does_not_wait_for_its_items(tmp_path: Path, shop: Shop) -> 
             more.set()
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("item", "settings", "text"),
     [
@@ -298,7 +297,6 @@ async def test_there_is_one_in_a_process(tmp_path: Path, shop: Shop) -> None:
         await runs.start("Boss", "Hi!")
 
 
-@pytest.mark.heavy
 async def test_other_versions_wait(tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """A process of another version logs the number of the runs that wait for another version, and does not execute them."""
     async with durable(tmp_path, [], shop, concurrency=0, version="1") as client:
@@ -312,7 +310,6 @@ async def test_other_versions_wait(tmp_path: Path, shop: Shop, caplog: pytest.Lo
         assert (await (await runs.get_run("r")).result()).text == "Hello."
 
 
-@pytest.mark.heavy
 async def test_a_run_waits_for_a_process_with_its_agent(tmp_path: Path, shop: Shop) -> None:
     """A process without it does not execute the run. Reading the result without the agent is an error with its name."""
     async with durable(tmp_path, [], shop, concurrency=0) as client:
@@ -338,3 +335,11 @@ async def test_each_limit_is_set_alone(name: str, tmp_path: Path) -> None:
     swarm, url = AsyncSwarm(ScriptedModel([]).client()), f"sqlite:///{tmp_path}/runs"
     runs = DurableRuns(swarm, agents=Agent(), store=url, version="1", limits=Limits(**alone))
     assert {key: value for key, value in dataclasses.asdict(runs.limits).items() if value is not None} == alone
+
+
+async def test_an_agent_may_stand_for_its_name(tmp_path: Path, shop: Shop) -> None:
+    """The runs must have an agent with this name."""
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        assert (await (await runs.start(shop.agents()[0], "Hi!")).result()).text == "Hello."
+        with pytest.raises(ConfigurationError, match="do not have the agent 'Other'"):
+            await runs.start(Agent(name="Other"), "Hi!")

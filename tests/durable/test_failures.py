@@ -118,7 +118,6 @@ async def test_a_start_that_the_database_refuses_leaves_nothing(tmp_path: Path, 
         assert (await (await runs.start("Boss", "Hi!", run_id="r")).result()).text == "Hello."
 
 
-@pytest.mark.heavy
 async def test_a_run_of_a_process_that_hangs_is_released(tmp_path: Path, shop: Shop) -> None:
     """An operator returns it to the queue. The next attempt does not wait for the earlier one, which writes nothing more."""
 
@@ -194,7 +193,6 @@ async def test_an_answer_is_made_again(tmp_path: Path, shop: Shop) -> None:
     assert [message["content"] for message in stored.messages] == ["Hi!", "Two."]
 
 
-@pytest.mark.heavy
 async def test_limits_of_one_process_are_logged(tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """RateLimits are not shared; a warning has the names of the shared limits."""
     await empty_file(tmp_path / "runs.db")
@@ -207,7 +205,6 @@ async def test_limits_of_one_process_are_logged(tmp_path: Path, shop: Shop, capl
                     runs._as_client()
 
 
-@pytest.mark.heavy
 async def test_a_map_that_is_left_leaves_no_task(tmp_path: Path, shop: Shop) -> None:
     """Its runs go on."""
 
@@ -331,7 +328,6 @@ async def test_the_last_run_of_a_conversation_does_not_depend_on_clocks(tmp_path
         assert (await run.answer({"p": True})).id == first.id
 
 
-@pytest.mark.heavy
 async def test_a_run_that_is_cancelled_in_its_replay_ends_with_what_it_has_recorded(tmp_path: Path, shop: Shop) -> None:
     """The request is there before another process starts; it replays the record all the same, and runs nothing."""
     script = [[call("count", call_id="c", number=1), call("look", call_id="l"), call("count", call_id="d", number=2)]]

@@ -33,7 +33,6 @@ async def test_an_integrity_error_at_the_start_is_raised_at_once(
                 pass
 
 
-@pytest.mark.heavy
 def test_which_errors_at_the_start_are_tried_again(tmp_path: Path) -> None:
     """A file that is locked, and a server that is away."""
     sqlalchemy = pytest.importorskip("sqlalchemy")
@@ -67,7 +66,6 @@ def test_dbos_retries_after_the_loss_of_a_server() -> None:
         assert context.is_disconnect is is_lost
 
 
-@pytest.mark.heavy
 def test_trio_is_refused(tmp_path: Path, shop: Shop) -> None:
     """DBOS runs on asyncio only."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -11,9 +12,10 @@ import pytest
 
 from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Response, Result, tool
 from aswarm._record.entries import Entry, PublicIds, as_json, joined, now, public_ids
-from aswarm._record.entry_maker import EntryMaker
+from aswarm._record.entry_maker import EntryMaker, withdrawal
 from aswarm._record.fingerprints import item_fingerprint
 from aswarm._record.fold import Folded, fold
+from aswarm._record.outcomes import recordable
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.serve.wires.native.encoder import NativeWire
 from aswarm.serve.wires.sse import HEARTBEAT, RECONNECT
@@ -321,3 +323,12 @@ def test_an_answer_cut_in_the_middle_is_partial() -> None:
     at = next(at for at, entry in enumerate(log) if entry.type == "TextDelta")
     assert (fold(log[: at + 1]).partial, fold(log[: at + 1]).response_messages) == ("The end.", [])
     assert fold(log).partial == ""
+
+
+def test_a_withdrawn_call_inside_another_call_is_its_progress() -> None:
+    """The entry names the outer call. Values that are not JSON are recorded as JSON data."""
+    outer: Any = SimpleNamespace(index=0, id="a", name="f", parent=None)
+    inner: Any = SimpleNamespace(index=1, id="b", name="g", parent=outer)
+    kind, fields = withdrawal(inner)
+    assert (kind, fields["id"], fields["value"]["id"]) == ("ToolProgress", "a", "b")
+    assert set(recordable({"a": object()})) == {"a"}

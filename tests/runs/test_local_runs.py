@@ -16,7 +16,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, agent_tool
 from aswarm.conversations import MemoryStore
-from aswarm.runs import ClientTool, Entry, LocalRuns, NewRun, Run, RunNotFound, RunRecord
+from aswarm.runs import ClientTool, ConversationNotFound, Entry, LocalRuns, NewRun, Run, RunNotFound, RunRecord
 from aswarm.serve import Service, local_only
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.leaving.run_scenes import settle
@@ -314,3 +314,14 @@ async def test_a_first_guess_gets_an_answer() -> None:
             await runs.start("Hi!")  # type: ignore[arg-type]
         run = await runs.get_run((await runs.start(NewRun("ann", "c", "Hi!"))).id, user="ann")
         assert (await run.result()).text == "Hello."
+
+
+async def test_settings_that_no_run_could_use() -> None:
+    """A store without a database, and two agents of one name. A conversation of no database is unknown."""
+    store: Any = object()
+    with pytest.raises(ConfigurationError, match="object has no database"):
+        LocalRuns(AsyncSwarm(), store=store, agents=Agent())
+    swarm = AsyncSwarm(ScriptedModel([]).client())
+    async with LocalRuns(swarm, agents=Agent()) as runs:
+        with pytest.raises(ConversationNotFound):
+            await runs.delete_conversation("\0", user="ann")

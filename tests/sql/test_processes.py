@@ -320,3 +320,28 @@ def test_a_session_without_the_lock_is_a_loss(postgres: str) -> None:
     assert locks.check()
     assert locks._verify() != 0
     locks.close()
+
+
+def test_locks_that_the_system_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not on Windows, not on each file system, and not without a server."""
+    with monkeypatch.context() as patch:
+        patch.setattr("os.name", "nt")
+        with pytest.raises(ConfigurationError, match="needs a POSIX system"):
+            FileLocks("runs.db")
+    with monkeypatch.context() as patch:
+        patch.setattr("fcntl.flock", lambda *_: os.fstat(-1))
+        with pytest.raises(ConfigurationError, match="has no locks"):
+            FileLocks(f"{tmp_path}/runs.db").hold("one")
+    with pytest.raises(ConfigurationError, match="PostgreSQL cannot be reached"):
+        PostgresLocks("postgresql://127.0.0.1:1/none").hold("one")
+
+
+def test_locks_of_a_process_that_holds_none(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can take the lock of a dead process. A connection whose settings are refused is closed."""
+    locks = PostgresLocks(postgres)
+    locks.abandon()
+    assert locks.take("dead")
+    locks.close()
+    monkeypatch.setattr("aswarm._sql.postgres._SETTINGS", "SET nothing")
+    with pytest.raises(ConfigurationError, match="cannot be reached"):
+        PostgresLocks(postgres).hold("one")

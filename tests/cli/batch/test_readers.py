@@ -231,3 +231,10 @@ def test_standard_input(piped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.fstat(0)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"input": "a"}')))
     assert list(records_in("-", JSON)) == [InputRecord(1, 1, "a")]
+
+
+def test_a_line_of_a_durable_run_has_no_decisions() -> None:
+    """The error names the command that answers a waiting run."""
+    (line,) = entries('{"input": "a", "resume": true}', InputFormat(takes_decisions=False))
+    assert isinstance(line, BadLine)
+    assert "aswarm runs answer" in line.error
