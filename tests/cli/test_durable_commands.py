@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +199,6 @@ def test_an_item_that_failed_runs_again() -> None:
         assert {line["id"]: line["text"] for line in lines(result.stdout)} == {1: "Hello.", 2: "Goodbye."}
 
 
-@pytest.mark.heavy
 def test_a_batch_stops_after_an_error() -> None:
     """With --on-error stop, no item starts after an error."""
     Path("in.jsonl").write_text('{"input": "Hi!"}\n' * 3)
@@ -207,7 +209,6 @@ def test_a_batch_stops_after_an_error() -> None:
     assert [line["status"] for line in lines(result.stdout)] == ["error"]
 
 
-@pytest.mark.heavy
 def test_an_item_that_waited_has_the_outcome_of_its_answer() -> None:
     """After `aswarm runs answer`, the same batch executes the item and writes its outcome."""
     Path("in.jsonl").write_text('{"id": 1, "input": "Pay!"}\n')
@@ -224,7 +225,6 @@ def test_an_item_that_waited_has_the_outcome_of_its_answer() -> None:
     assert waiting["reason"] == "waiting"
 
 
-@pytest.mark.heavy
 def test_a_line_with_decisions_is_rejected() -> None:
     """A line with decisions is rejected with the command that answers durable runs."""
     Path("in.jsonl").write_text('{"input": "Pay!", "resume": {"p": true}}\n')
@@ -247,6 +247,41 @@ def test_a_worker_executes_and_stops() -> None:
     assert text == "It is paid."
     assert code == 0
     assert "executing runs of the version 1" in stderr
+
+
+def test_a_second_signal_ends_the_wait_of_a_worker() -> None:
+    """The worker of this process waits for its run after the first signal, and ends at the second."""
+
+    async def start() -> None:
+        async with client() as runs:
+            await runs.start("Boss", "Hi!", run_id="a")
+
+    def interrupt() -> None:
+        until(lambda: server.requests)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+            time.sleep(0.3)
+
+    asyncio.run(start())
+    with model(Reply([], silent=True)) as server:
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        result = invoke("worker", "shop:runs", "--drain", "60", server=server)
+        thread.join()
+    assert (result.exit_code, "executing runs of the version 1" in result.stderr) == (0, True)
+    (released,) = lines(invoke("runs", "release", URL, "a").stdout)
+    assert released["id"] == "a"
+
+
+def test_a_server_of_durable_runs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command ends with its server, and has printed the address."""
+
+    async def serve(*_: Any, **__: Any) -> None:
+        await anyio.sleep(0)
+
+    monkeypatch.setattr("uvicorn.Server.serve", serve)
+    result = invoke("serve", "shop:boss", *STORE, "--port", "0")
+    assert (result.exit_code, "Boss: http://" in result.stderr) == (0, True)
 
 
 def _wait(run_id: str, process: subprocess.Popen[bytes]) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from aswarm.testing import ScriptedAnswer, call
 from tests.support.cli.cli_runs import AGENTS, invoke, model, refused, stored, texts
-from tests.support.repl.chats import TypedLines
+from tests.support.repl.chats import TypedLines, interrupt_when
 
 CLERK = '''
 from aswarm import tool
@@ -166,3 +166,12 @@ def test_an_error_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 0
     assert "no such table: aswarm_message" in result.stdout
     assert len(server.requests) == 1
+
+
+def test_an_answer_that_is_stopped() -> None:
+    """The store keeps the received part of a stopped answer, with a mark."""
+    with model(ScriptedAnswer("Hello, " * 50, pause=0.05), "Next.") as server:
+        interrupt_when(lambda: server.requests)
+        result = invoke("chat", "agents:orders", *KEPT, server=server, stdin="Hi\n")
+    assert "Stopped." in result.stdout
+    assert texts()[-1].endswith("[stopped by the user]")

@@ -136,3 +136,10 @@ async def test_the_judge_is_asked_last() -> None:
     [attempt] = (await one(case, {"Hi": "Hello!"})).attempts
     assert attempt.outcome == "failed"
     assert attempt.usage.requests == 1
+
+
+async def test_a_judge_that_fails_is_an_error_with_the_answer_of_the_agent() -> None:
+    """The attempt has the response of the agent."""
+    [attempt] = (await one(Case("Hi", judge=QUESTION), {QUESTION: Failure(500), "Hi": "Hello!"})).attempts
+    assert (attempt.outcome, attempt.text) == ("error", "Hello!")
+    assert attempt.reason.startswith("the judge failed: the provider failed")

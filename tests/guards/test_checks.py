@@ -59,6 +59,13 @@ async def test_a_check_that_raises_may_let_pass(guard: str, caplog: pytest.LogCa
     assert record.run_id == "r1"  # type: ignore[attr-defined]
 
 
+@GUARD
+async def test_a_configuration_error_of_a_check_ends_the_run(guard: str) -> None:
+    """The error is a mistake of a programmer, so it never lets the content pass."""
+    with pytest.raises(ConfigurationError, match="wrong"):
+        await Scene().run(GUARDS[guard](Scene().check(ConfigurationError("wrong")), on_error="pass"))
+
+
 @PARALLEL
 @pytest.mark.parametrize("on_error", ["block", "pass"])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

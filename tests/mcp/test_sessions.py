@@ -239,7 +239,6 @@ async def test_a_server_over_http_may_be_restarted(make: Any) -> None:
         await shop.__aexit__(None, None, None)
 
 
-@pytest.mark.heavy
 async def test_an_old_server_asks_in_the_middle_of_a_call(caplog: pytest.LogCaptureFixture) -> None:
     """It cannot wait for another process: `on_input` answers, or the answer is to decline."""
     with over_http(lambda: make_old_server(Tools())) as (url, _):
@@ -267,7 +266,6 @@ async def test_an_address_that_refuses_is_named_with_its_status(status: str, tex
                 pass
 
 
-@pytest.mark.heavy
 async def test_headers_are_sent_with_each_request_to_a_url() -> None:
     """A server may need a key; a server of another kind has no headers."""
     async with serve(lambda _: Reply([b"no"], status="500 Error")) as server:
@@ -280,7 +278,6 @@ async def test_headers_are_sent_with_each_request_to_a_url() -> None:
         MCPServer(make_server(Tools()), headers={"Authorization": "Bearer 7"})
 
 
-@pytest.mark.heavy
 async def test_functions_work_only_while_their_server_is_open() -> None:
     """Before, afterwards and in another event loop, the mistake of the caller ends the run."""
     shop = MCPServer(make_server(Tools()))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -168,6 +169,23 @@ def test_a_reader_that_leaves_ends_both_requests(backend: str) -> None:
 
     run_virtual(backend, leave)
     assert [slow.closed[number] - slow.sent[0] for number in (0, 1)] == [5, 5]
+
+
+@pytest.mark.parametrize("error", [None, asyncio.CancelledError()], ids=repr)
+def test_answers_without_content(error: Any) -> None:
+    """An answer without a chunk is an error of its own, and a cancellation that the source raises is raised."""
+
+    class Empty(Slow):
+        async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            await anyio.sleep(3)
+            if error is not None:
+                raise error
+            for each in ():
+                yield each
+
+    swarm = AsyncSwarm(Empty([]), middleware=[hedge(after_seconds=2)])
+    with nullcontext() if error is None else pytest.raises(asyncio.CancelledError):
+        assert isinstance(run_virtual("asyncio", streamed, swarm).error, StreamInterrupted)
 
 
 @BOTH

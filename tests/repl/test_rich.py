@@ -335,3 +335,8 @@ def test_a_function_may_replace_stdin(rich, monkeypatch):
         return "replaced"
 
     assert "Done." in rich(["Hi"], Agent(name="Bot", functions=[replace]), ScriptedModel([call("replace"), "Done."]))
+
+
+def test_a_large_block_is_parsed_again_only_after_it_has_grown(rich):
+    """A paragraph of many lines arrives line by line, and its last line is shown."""
+    assert "end" in rich(["Hi"], TRIAGE, ScriptedModel([ScriptedAnswer("word word\n" * 600 + "end")], cut=10))

@@ -111,17 +111,19 @@ def test_an_unknown_agent_is_named(chat, tmp_path):
         ("a\0b", "a␀b: "),
         ("~no such user/x", "~no such user/x: Could not determine home directory."),
         ("x.png", "the store x.png cannot be opened"),
+        ("empty.sqlite", "empty.sqlite: the store has no conversation"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_a_line(loop, tmp_path, monkeypatch, capsys, path, error):
     """A file that cannot be read is a line, makes no file, and keeps the conversation."""
     monkeypatch.chdir(tmp_path)
     Path("x.png").write_bytes(b"\x89PNG" * 300)
+    Path("empty.sqlite").touch()
     chat = PlainChat(loop, monkeypatch, capsys)
     out = chat(["Hi", f"/load {path}", "/history"], BOT, ScriptedModel(["Hello!"])).splitlines()
     assert sum(error in line for line in out) == 1
     assert out[-3:-1] == ["User: Hi", "Bot: Hello!"]
-    assert [place.name for place in tmp_path.iterdir()] == ["x.png"]
+    assert {place.name for place in tmp_path.iterdir()} == {"x.png", "empty.sqlite"}
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -284,7 +284,7 @@ async def test_a_parameter_that_the_responses_api_does_not_have_is_refused(name:
     runs = LocalRuns(AsyncSwarm(AsyncOpenAI(api_key="x")), agents=Agent(name="Boss"))
     made = Service(runs, auth=bearer({"token": "ann"}), wires=["openai"])
     async with listening(made) as url, client(url, "token") as ann:
-        answer = await ann.post(PLACE, json={**BODY, name: SENT[name]})
+        answer = await ann.post(PLACE, json={**BODY, "temperature": 1, name: SENT[name]})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
         assert "Responses API" in answer.json()["error"]["message"]
 

@@ -291,8 +291,9 @@ async def test_other_refusals() -> None:
         run = await it.ann.get("/runs/none")
         limit = await it.ann.get("/conversations", params={"limit": "x"})
         fork = await it.ann.post("/conversations/c/fork", json={"after": -1})
-        found = [plain, huge, long, agent, name, key, run, limit, fork]
-        assert [answer.status_code for answer in found] == [415, 413, 413, 404, 422, 422, 404, 422, 422]
+        keys = await it.ann.post("/conversations/c/fork", json={"at": 1})
+        found = [plain, huge, long, agent, name, key, run, limit, fork, keys]
+        assert [answer.status_code for answer in found] == [415, 413, 413, 404, 422, 422, 404, 422, 422, 422]
         assert all(answer.json()["error"]["code"] for answer in found)
 
 

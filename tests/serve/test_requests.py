@@ -83,6 +83,7 @@ def answers(*given: Any) -> Json:
                 ({"model": None}, "model"),
                 ({"messages": []}, "messages"),
                 ({"messages": [1]}, "messages[0]"),
+                ({"messages": [user("Hi") | {"role": "critic"}, user("Hi")]}, "messages[0].role"),
                 ({"messages": "Hi"}, "messages"),
                 ({"messages": [user("Hi") | {"content": None}]}, "messages"),
                 ({"stream": "yes"}, "stream"),

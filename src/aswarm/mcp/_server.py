@@ -263,7 +263,8 @@ class MCPServer:
         connection = self._opened()
         # `lost`: the error of an attempt that may have run. A call with `responses` or `state` has run up to a question.
         lost: Exception | None = None if responses is None and state is None else RuntimeError("after its question")
-        for is_last in (False, True):
+        is_last = False
+        while True:
             try:
                 session = connection.session()
                 client = await session.opened()
@@ -290,7 +291,7 @@ class MCPServer:
                 if is_last or not repeats:
                     raise self._failure(tool, outcome, error, lost) from error
                 lost = error if outcome is CallOutcome.LOST else lost
-        raise AssertionError  # the last attempt returns or raises
+                is_last = True
 
     async def _give_up_if_lost(
         self, connection: Connection, session: ServerSession, client: Client, outcome: CallOutcome
@@ -315,7 +316,7 @@ class MCPServer:
                 return CallLost(
                     f"{tool.name} has no result that can be read ({self._reason(error)}); the outcome of the call is unknown."
                 )
-            case CallOutcome.LOST:
+            case _:  # LOST
                 return CallLost(
                     f"The connection to the MCP server {self.name} was lost during {tool.name} ({self._reason(error)}); the outcome of "
                     "the call is unknown."
