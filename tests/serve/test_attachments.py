@@ -134,6 +134,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("native", {"type": "video_url", "video_url": {"url": "https://a.test"}}, "type"),
     ("native", {"type": "text", "text": "a", "caption": "b"}, "caption"),
     ("native", {"type": "text", "text": 1}, "text"),
+    ("openai", {"type": "text", "text": 1}, "text"),
     ("native", {"type": "text", "text": ""}, "text"),
     ("native", "text", ""),
     ("native", {"type": "input_audio"}, "input_audio"),

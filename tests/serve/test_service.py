@@ -106,6 +106,8 @@ async def test_a_request_needs_a_user() -> None:
             answer = await nobody.get("/conversations", headers=headers)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
         assert (await nobody.get("/health")).json() == {"status": "ok"}
+        it.service.runs._database._failed_at = float("inf")  # type: ignore[attr-defined]
+        assert (await nobody.get("/health")).json() == {"status": "failing"}
 
 
 OF_PROXIES = (

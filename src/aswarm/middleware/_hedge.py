@@ -153,8 +153,7 @@ class _Attempt:
             self.error = error
 
     async def chunks(self) -> AsyncGenerator[Mapping[str, Any], None]:
-        if self._first is not None:
-            yield self._first
+        yield self._first  # never None: `checked` raises for an answer without a chunk
         async for chunk in self._chunks:
             yield chunk
 
