@@ -83,7 +83,10 @@ def answers(*given: Any) -> Json:
                 ({"model": None}, "model"),
                 ({"messages": []}, "messages"),
                 ({"messages": [1]}, "messages[0]"),
-                ({"messages": [user("Hi") | {"role": "critic"}, user("Hi")]}, "messages[0].role"),
+                (
+                    {"messages": [user("Hi", role=each) for each in ("critic", "assistant", "user")]},
+                    "messages[0].role",
+                ),
                 ({"messages": "Hi"}, "messages"),
                 ({"messages": [user("Hi") | {"content": None}]}, "messages"),
                 ({"stream": "yes"}, "stream"),
