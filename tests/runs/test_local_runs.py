@@ -16,9 +16,20 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, agent_tool
 from aswarm.conversations import MemoryStore
-from aswarm.runs import ClientTool, ConversationNotFound, Entry, LocalRuns, NewRun, Run, RunNotFound, RunRecord
+from aswarm.runs import (
+    AnswersRefused,
+    ClientTool,
+    ConversationNotFound,
+    Entry,
+    LocalRuns,
+    NewRun,
+    Run,
+    RunNotFound,
+    RunRecord,
+)
 from aswarm.serve import Service, local_only
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from tests.support.conversations.stores import change
 from tests.support.leaving.run_scenes import settle
 from tests.support.runs.kept_runs import Place, Workshop, elsewhere, entries_of, in_file, in_memory
 from tests.support.sql.hooks import before_statements
@@ -321,7 +332,12 @@ async def test_settings_that_no_run_could_use() -> None:
     store: Any = object()
     with pytest.raises(ConfigurationError, match="object has no database"):
         LocalRuns(AsyncSwarm(), store=store, agents=Agent())
+    with pytest.raises(ConfigurationError, match="task_agent needs its own name"):
+        LocalRuns(AsyncSwarm(), agents=Agent(), task_agent=Agent())
     swarm = AsyncSwarm(ScriptedModel([]).client())
     async with LocalRuns(swarm, agents=Agent()) as runs:
         with pytest.raises(ConversationNotFound):
             await runs.delete_conversation("\0", user="ann")
+        await runs.store.write("ann/c", change(None, {"role": "assistant", "content": "Hello."}))
+        with pytest.raises(AnswersRefused, match="no answer to regenerate"):
+            await runs.start(NewRun("ann", "c", regenerate=True))

@@ -345,3 +345,9 @@ def test_locks_of_a_process_that_holds_none(postgres: str, monkeypatch: pytest.M
     monkeypatch.setattr("aswarm._sql.postgres._SETTINGS", "SET nothing")
     with pytest.raises(ConfigurationError, match="cannot be reached"):
         PostgresLocks(postgres).hold("one")
+
+
+def test_a_lock_file_that_was_removed_meanwhile_is_not_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may have taken and removed it."""
+    monkeypatch.setattr("fcntl.flock", lambda *_: [each.unlink() for each in tmp_path.rglob("*") if each.is_file()])
+    assert not FileLocks(f"{tmp_path}/runs.db").take("one")
