@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, HTTPSource
+from aswarm.middleware import CompletionRequest
 from aswarm.testing import ScriptedAnswer
 from tests.support.providers.loopback import Reply, serve, spoken, whole
 from tests.support.providers.transports import Transport, client_at, on_each_transport
@@ -125,6 +127,28 @@ async def test_a_setting_that_is_not_json_is_refused(value: object) -> None:
     with pytest.raises(ConfigurationError, match="not JSON"):
         await AsyncSwarm(source).run(Agent(model_settings={"metadata": value}), "hi")
     await source.aclose()
+
+
+@pytest.mark.parametrize("more", [{"x": object()}, {"messages": [{"content": float("nan")}]}])
+async def test_a_request_that_is_not_json_is_refused(more: Any) -> None:
+    """A middleware may add any value to the body."""
+    source = HTTPSource("http://127.0.0.1:9/v1", "key", max_retries=0)
+    with pytest.raises(ConfigurationError, match="not JSON"):
+        await anext(source.complete(CompletionRequest(Agent(), {"model": "m", "messages": [], **more})))
+    await source.aclose()
+
+
+async def test_a_text_with_the_letters_nan() -> None:
+    async with serve(lambda _: whole(ScriptedAnswer("hello"))) as server, HTTPSource(server.base_url, "key") as source:
+        await AsyncSwarm(source).run(Agent(model_settings={"stop": "NaN"}), "NaN")
+    assert server.requests[0]["stop"] == "NaN"
+
+
+async def test_the_timeout_of_a_source() -> None:
+    """Seconds, or a timeout of httpx."""
+    await HTTPSource("http://127.0.0.1:9/v1", "key", timeout=httpx.Timeout(5)).aclose()
+    with pytest.raises(ConfigurationError, match="timeout must be a number of seconds or None, not 'soon'"):
+        HTTPSource("http://127.0.0.1:9/v1", "key", timeout="soon")  # type: ignore[arg-type]
 
 
 def test_what_only_the_sdk_can_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,6 +176,22 @@ async def test_an_unknown_certificate(way: str, monkeypatch: pytest.MonkeyPatch)
     assert "CERTIFICATE_VERIFY_FAILED" in str(caught.value)
 
 
+@on_each_transport
+async def test_certificates_of_the_environment(way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The certificates of SSL_CERT_DIR, or of certifi for a Python without certificates."""
+    async with between(True, monkeypatch):
+        monkeypatch.delenv("SSL_CERT_FILE")
+        monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+        with pytest.raises(CompletionError, match="TLS failed"):
+            await answers(way)
+        monkeypatch.delenv("SSL_CERT_DIR")
+        nothing = ssl.get_default_verify_paths()._replace(capath=None)
+        monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nothing)
+        monkeypatch.setattr(ssl.SSLContext, "cert_store_stats", lambda _: {"x509_ca": 0})
+        with pytest.raises(CompletionError, match="TLS failed"):
+            await answers(way)
+
+
 def test_a_batch_on_direct_shows_a_proxy_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`aswarm batch --transport direct` over TLS."""
     monkeypatch.chdir(tmp_path)

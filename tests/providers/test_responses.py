@@ -22,6 +22,7 @@ from aswarm import (
     Swarm,
     TextDelta,
 )
+from aswarm.middleware import CompletionRequest
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, Step, call
 from tests.support.providers.faces import respond
 from tests.support.providers.loopback import whole_response
@@ -278,6 +279,20 @@ async def test_a_source_by_itself(way: str) -> None:
     response = await respond(AsyncSwarm(ResponsesSource(model.client())), way, agents())
     assert response.text == "All done."
     assert model.requests[0].is_responses
+
+
+async def test_a_source_inside_another_source() -> None:
+    model = ScriptedModel([ScriptedAnswer("Hello", usage=None)])
+    inner = ResponsesSource(model.client(max_retries=7))
+
+    class Logging:
+        max_retries = inner.max_retries
+
+        def complete(self, request: CompletionRequest) -> Any:
+            return inner.complete(request)
+
+    response = await AsyncSwarm(Logging()).run(Agent(), "Hi")
+    assert (response.text, Logging.max_retries) == ("Hello", 7)
 
 
 @WAYS

@@ -111,6 +111,28 @@ async def _leave(way: str, kind: str, api: Any) -> None:
         assert limiter.statistics().tasks_waiting == 0
 
 
+@VIRTUAL
+async def test_a_cancelled_turn_stops_its_eager_calls() -> None:
+    """A call whose start was reported is unknown when its run is left, like any other call."""
+    desk = Desk()
+    swarm = AsyncSwarm(ScriptedModel([calls_of("search", "search")]).client(), eager_tools=True)
+    async with swarm.stream(desk.agent(1000), "Go") as run:
+        async for event in run:
+            if isinstance(event, ToolCallStarted) and event.index == 1:
+                break
+    assert desk.cancelled == 2
+    assert [each.id for each in run.response.unknown_calls] == ["search-0", "search-1"]
+
+
+@VIRTUAL
+@pytest.mark.parametrize(("calls", "turns"), [(102, 2), (2, 1)])
+async def test_calls_above_a_limit_are_answered(calls: int, turns: int) -> None:
+    """At most 100 calls of a completion start early. In the last turn of a run, none does."""
+    desk, model = Desk(), ScriptedModel([calls_of(*["search"] * calls, pause=0.01), "Done"])
+    response = await AsyncSwarm(model.client(), eager_tools=True).run(desk.agent(), "Go", max_turns=turns)
+    assert len([each for each in response.messages if each["role"] == "tool"]) == desk.ended == calls
+
+
 def test_the_rules_of_middleware_hold() -> None:
     """The middleware of eager tools passes `check_middleware`."""
     from aswarm._run.eager import EagerMiddleware

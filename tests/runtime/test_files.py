@@ -36,6 +36,12 @@ def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path) -> None:
 # --- locks ---
 
 
+def test_a_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "find_spec", lambda _: None)
+    with FileIO(tmp_path / "file", "w") as file:
+        assert lock(file)
+
+
 def test_a_file_has_one_owner_at_a_time(tmp_path: Path) -> None:
     """The lock lives beside the file; it ends with its owner, and nothing is left of it."""
     path = str(tmp_path / "file")

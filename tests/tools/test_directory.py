@@ -124,6 +124,7 @@ def test_a_global_agent_is_found() -> None:
         (lambda: functools.partial(first_of, Agent(name="Bound"), second=Agent(name="Named")), {"Bound", "Named"}),
         (lambda: agent_tool(Agent(name="Asked")), {"Asked"}),
         (lambda: Agent, set[str]()),
+        (lambda: Agent(name="Method").model_copy, {"Method"}),
         (lambda: len, set[str]()),
     ],
     ids=[
@@ -138,6 +139,7 @@ def test_a_global_agent_is_found() -> None:
         "partial",
         "agent_tool",
         "class",
+        "method of an agent",
         "builtin",
     ],
 )

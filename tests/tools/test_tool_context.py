@@ -298,6 +298,18 @@ def test_a_class_that_no_dict_can_be_is_refused() -> None:
         _ = as_tool(of_class)._schema
 
 
+class Row(TypedDict):
+    id: int
+
+
+def of_row(row: Resource[Row]) -> str:
+    raise NotImplementedError
+
+
+def test_a_resource_has_a_name() -> None:
+    assert repr(Resource[int]).endswith("Resource]")
+
+
 @pytest.mark.parametrize(
     ("function", "resources", "fault"),
     [
@@ -309,6 +321,7 @@ def test_a_class_that_no_dict_can_be_is_refused() -> None:
         ),
         (spend, {"db": Database()}, ""),
         (of_protocol, {"db": 7}, ""),
+        (of_row, {"row": 7}, ""),  # `isinstance` refuses a TypedDict
         (several, {"a": None, "b": [], "c": print}, ""),
         (several, {"a": 7, "b": [], "c": print}, "the resource 'a' is of the class int, not"),
         (several, {"a": None, "b": (), "c": print}, "the resource 'b' is of the class tuple, not list[str]"),

@@ -337,6 +337,16 @@ def test_a_change_is_merged_as_json(hint: Any, context: dict[str, Any], change: 
     assert context == expected
 
 
+def test_a_field_without_a_json_form_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="points: the value has no JSON form") as caught:
+        type_of(Shop).view({"customer": "Ada", "points": object()})
+    assert "customer" not in str(caught.value)
+
+
+def test_a_type_may_contain_itself() -> None:
+    assert type_of(Node).view({"inner": {"inner": None}}).value.inner == Node()
+
+
 def test_true_is_not_one() -> None:
     """Values that are equal in Python may be different JSON."""
     context: dict[str, Any] = {"value": 1}
@@ -353,6 +363,15 @@ class Plain:
     pass
 
 
+class WithoutSubclasses(type):
+    def __subclasscheck__(cls, kind: type) -> bool:
+        raise TypeError
+
+
+class Unchecked(metaclass=WithoutSubclasses):
+    pass
+
+
 class Pair(NamedTuple):
     a: int
 
@@ -363,7 +382,18 @@ class SomeProtocol(Protocol):
 
 @pytest.mark.parametrize(
     "hint",
-    [dict, dict[str, Any], Mapping, Mapping[str, Any] | None, Any, object, SomeProtocol, dict[str, Any] | str, "Shop"],
+    [
+        dict,
+        dict[str, Any],
+        Mapping,
+        Mapping[str, Any] | None,
+        Any,
+        object,
+        SomeProtocol,
+        dict[str, Any] | str,
+        "Shop",
+        Unchecked,
+    ],
 )
 def test_other_hints_get_the_dict(hint: Any) -> None:
     """As in Swarm."""
@@ -398,6 +428,23 @@ class WithClientInModel(BaseModel, arbitrary_types_allowed=True):
     http: httpx.AsyncClient
 
 
+class ClientItems(TypedDict):
+    http: NotRequired[httpx.AsyncClient]
+
+
+class WithComputedClient(BaseModel, arbitrary_types_allowed=True):
+    name: str = ""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def http(self) -> httpx.AsyncClient:
+        raise NotImplementedError
+
+
+class Node(BaseModel):
+    inner: Node | None = None
+
+
 class UndefinedItems(TypedDict):
     price: Money  # type: ignore[name-defined] # noqa: F821
 
@@ -419,6 +466,8 @@ class UndefinedField:
         (WithClient, ("WithClient.http has the type AsyncClient, which has no JSON form; pass clients and connections in "
          "resources={...}, with the parameter http: Resource[AsyncClient]")),
         (WithClientInModel, "WithClientInModel.http has the type AsyncClient, which has no JSON form"),
+        (ClientItems, "ClientItems.http has the type"),
+        (WithComputedClient, "cannot have the type WithComputedClient: "),
         (WithSecret, "WithSecret has a secret, whose JSON form is asterisks; pass secrets in resources={...}"),
         (WithAlias, "WithAlias.name has an alias or is excluded"),
         (WithExcluded, "WithExcluded.name has an alias or is excluded"),

@@ -161,3 +161,15 @@ def test_every_call_of_a_whole_message_is_a_call_of_its_own(fields: Json, argume
     calls = [{**fragment("f", arguments), "type": "function", **fields} for _ in range(3)]
     message = accumulate([whole({"role": "assistant", "content": None, "tool_calls": calls}, "tool_calls")]).message
     assert [made["function"] for made in message["tool_calls"]] == [{"name": "f", "arguments": arguments}] * 3
+
+
+def test_text_after_the_arguments_of_a_call() -> None:
+    """A call whose arguments go on after their last bracket is not complete."""
+    accumulator = Accumulator()
+    accumulator.feed(chunk({"tool_calls": [fragment("f", "{}", index=0, id="c")]}))
+    (call,) = accumulator._calls.calls
+    assert call.is_complete()
+    accumulator.feed(chunk({"tool_calls": [fragment(None, "{}", index=0)]}))
+    assert not call.is_complete()
+    accumulator._calls.mark_done(7)  # a server may report the end of another item
+    assert not call.is_done

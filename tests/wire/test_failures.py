@@ -157,6 +157,13 @@ def test_an_error_inside_an_answer(error: dict[str, object], status: int | None,
     assert (made.status_code, made.retryable) == (status, passes)
 
 
+def test_an_error_inside_many_objects_is_read_to_a_limit() -> None:
+    error: dict[str, object] = {"message": "no"}
+    for _ in range(9):
+        error = {"error": error}
+    assert provider_error(error).status_code is None
+
+
 @pytest.mark.parametrize(("asked", "wait"), [(None, 0), (0.0, 0), (20.0, 20), (86_400.0, 86_400), (1e9, 0)])
 def test_a_wait_of_more_than_a_day_is_ignored(asked: float | None, wait: float) -> None:
     """Such a number is a point in time, or a mistake."""
