@@ -127,9 +127,9 @@ async def test_a_cancelled_turn_stops_its_eager_calls() -> None:
 @VIRTUAL
 @pytest.mark.parametrize(("calls", "turns"), [(102, 2), (2, 1)])
 async def test_calls_above_a_limit_are_answered(calls: int, turns: int) -> None:
-    """At most 100 calls of a completion start early. In the last turn of a run, none does."""
+    """At most 100 calls of a completion start early."""
     desk, model = Desk(), ScriptedModel([calls_of(*["search"] * calls, pause=0.01), "Done"])
-    response = await AsyncSwarm(model.client(), eager_tools=True).run(desk.agent(), "Go", max_turns=turns)
+    response = await AsyncSwarm(model.client(), eager_tools="always").run(desk.agent(), "Go", max_turns=turns)
     assert len([each for each in response.messages if each["role"] == "tool"]) == desk.ended == calls
 
 
