@@ -146,7 +146,7 @@ async def test_a_text_with_the_letters_nan() -> None:
 
 async def test_the_timeout_of_a_source() -> None:
     """Seconds, or a timeout of httpx."""
-    await HTTPSource("http://127.0.0.1:9/v1", "key", timeout=httpx.Timeout(5)).aclose()
+    await HTTPSource("http://127.0.0.1:9/v1", "key", timeout=httpx.Timeout(5)).aclose()  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="timeout must be a number of seconds or None, not 'soon'"):
         HTTPSource("http://127.0.0.1:9/v1", "key", timeout="soon")  # type: ignore[arg-type]
 
