@@ -341,3 +341,13 @@ async def test_settings_that_no_run_could_use() -> None:
         await runs.store.write("ann/c", change(None, {"role": "assistant", "content": "Hello."}))
         with pytest.raises(AnswersRefused, match="no answer to regenerate"):
             await runs.start(NewRun("ann", "c", regenerate=True))
+
+
+async def test_the_response_of_a_run_needs_its_agent(tmp_path: Path) -> None:
+    """The next version of a program may lack the agent with which a run has ended."""
+    swarm, path = AsyncSwarm(ScriptedModel(["Hello."]).client()), tmp_path / "a.sqlite"
+    async with LocalRuns(swarm, store=path, agents=Agent(name="Old")) as runs:
+        await Run(runs, await runs.start(NewRun("ann", "c", "Hi!", run_id="r"))).last_entry()
+    async with LocalRuns(swarm, store=path, agents=Agent(name="New")) as runs:
+        with pytest.raises(ConfigurationError, match="'Old', which this process does not have"):
+            await Run(runs, await runs.get("r", user="ann")).result()
