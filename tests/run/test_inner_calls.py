@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from aswarm import (
@@ -438,3 +439,98 @@ async def test_a_function_without_arguments_that_fit_tells_the_model(desk: Desk)
     )
     assert "run_script() got an unexpected keyword argument 'other'" in result_in(response)
     assert issubclass(ToolArgumentsError, ToolError)
+
+
+async def outcome_of(function: Callable[..., Any], *functions: Any) -> Response:
+    """Run a call of a tool with this function."""
+    agent = Agent(name="Clerk", functions=[calling(function, *functions)])
+    return await swarm_of([]).run(agent, "Go")
+
+
+def started(log: list[str]) -> Callable[..., Any]:
+    async def slow() -> str:
+        log.append("start")
+        await anyio.sleep(0.05)
+        return "v"
+
+    return slow
+
+
+async def test_a_call_whose_run_was_cancelled_never_starts_again(desk: Desk) -> None:
+    """Its outcome is unknown, for the function and, after a wait, for its next execution."""
+    log, texts = list[str](), list[str]()
+
+    async def hurry(calls: InnerCalls, steps: list[Step]) -> str:
+        made = calls.make("slow", "{}")
+        with anyio.move_on_after(0.001):
+            await calls.run([made])
+        if made.outcome is None:
+            with pytest.raises(RuntimeError, match="its outcome is unknown; do not run it again"):
+                await calls.run([made])
+        await calls.run([calls.make("pay", '{"amount": 1}')])
+        with pytest.raises(ToolError, match="cancelled; its outcome is unknown") as raised:
+            calls.value_of(made)
+        texts.append(str(raised.value))
+        return "x"
+
+    agent = Agent(name="Clerk", functions=[calling(hurry, started(log), *desk.functions)])
+    first = await swarm_of([]).run(agent, "Go")
+    assert [unknown.name for unknown in first.unknown_calls] == ["slow"]
+    done = ScriptedModel(["Done."]).client()
+    response = await AsyncSwarm(done).run(agent, [USER, *first.messages], resume=Approve.all())
+    assert (response.text, log, len(texts)) == ("Done.", ["start"], 1)
+
+
+@pytest.mark.parametrize("way", ["at once", "twice", "outer", "late"])
+async def test_only_open_calls_of_this_function_run_and_each_once(way: str) -> None:
+    """Rounds do not overlap, and nothing runs after the end of the function."""
+    log, kept = list[str](), list[InnerCalls]()
+
+    async def misuse(calls: InnerCalls, steps: list[Step]) -> str:
+        kept.append(calls)
+        first, second = calls.make("slow", "{}"), calls.make("slow", "{}")
+        match way:
+            case "at once":
+                with pytest.raises(RuntimeError, match="already running"):  # noqa: PT012
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(calls.run, [first])
+                        await anyio.sleep(0.01)
+                        try:
+                            await calls.run([second])
+                        except RuntimeError as error:
+                            failure = error
+                    raise failure
+            case "twice":
+                await calls.run([first, first])
+            case "outer":
+                with pytest.raises(RuntimeError, match="not a call that this object has made"):
+                    await calls.run([calls.call])
+            case _:
+                pass
+        return "x"
+
+    response = await outcome_of(misuse, started(log))
+    assert response.messages[1]["content"] == "x"
+    assert log == (["start"] if way in ("at once", "twice") else [])
+    with pytest.raises(RuntimeError, match="has ended"):
+        kept[0].make("slow", "{}")
+
+
+@pytest.mark.parametrize("notes", [{"values": 1}, {"o": object()}])
+async def test_notes_that_cannot_be_stored_end_the_run(notes: dict[str, Any], desk: Desk) -> None:
+    async def noting(calls: InnerCalls, steps: list[Step]) -> str:
+        calls.notes.update(notes)
+        await calls.run([calls.make("pay", '{"amount": 1}')])
+        return "x"
+
+    with pytest.raises(ConfigurationError, match="its notes cannot be stored"):
+        await swarm_of([]).run(desk.agent(noting), "Go")
+
+
+@pytest.mark.parametrize("values", [{"type": "t"}, {"o": object()}])
+async def test_fixed_values_are_json_without_a_type(values: dict[str, Any], desk: Desk) -> None:
+    async def fixing(calls: InnerCalls, steps: list[Step]) -> str:
+        return str(calls.fixed(lambda: values))
+
+    with pytest.raises(ConfigurationError, match="fixed values must be JSON data"):
+        await swarm_of([]).run(desk.agent(fixing), "Go")

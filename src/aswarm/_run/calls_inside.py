@@ -16,8 +16,9 @@ from aswarm._tools.tool import Tool
 from aswarm._values.content import described
 from aswarm._values.decisions import UNDECIDED, is_run_inside, waiting_entries
 from aswarm._values.errors import CallerMistake, CallLost, ConfigurationError, Hold, ToolError
-from aswarm._values.json import is_array, is_object, jsonable
+from aswarm._values.json import is_array, is_json, is_object, jsonable
 from aswarm._values.messages import (
+    OUTCOME_UNKNOWN,
     STARTED_INSIDE,
     WAITING,
     Message,
@@ -36,6 +37,8 @@ from .turn import Turn
 CODE_STARTED = "CodeStarted"
 OTHER_CALLS = "stopped: the code has made other calls than its record has, so its outcome is unknown"
 _CODE = "code"  # the key of the data that only the function and these calls read
+_FIXED = "surroundings"
+_RESERVED = frozenset({_FIXED, "failed", "not_run", "values"})  # keys of these data that are no notes
 
 Read: TypeAlias = Callable[[ToolCall, Any, str], Any]
 
@@ -97,7 +100,8 @@ class CallsInside:
     """All calls of one outer call so far.
 
     `finished`: the positions of the calls that finished in an earlier run. `failed`: the positions among them of errors; `not_run`: of
-    refused calls. `entries`: the entries of the calls that waited, by position. `notes`: the data of the function.
+    refused calls. `entries`: the entries of the calls that waited, by position. `notes`: the data of the function. `fixed`: its fixed values, or
+    None.
     """
 
     outer: Call
@@ -110,6 +114,7 @@ class CallsInside:
     entries: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Mapping[str, Any]])
     had_started: bool = False
     notes: dict[str, Any] = field(default_factory=dict[str, Any])
+    fixed: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, outer: Call, tools: Mapping[str, Tool[..., Any]], read: Read) -> CallsInside:
@@ -152,7 +157,7 @@ class CallsInside:
         self.calls = TurnCalls(self._inside(message, position) for position, message in enumerate(made))
         values = {int(position): value for position, value in code.pop("values", {}).items()}
         self.failed, self.not_run = set(map(int, code.pop("failed"))), set(map(int, code.pop("not_run", ())))
-        self.notes = code
+        self.fixed, self.notes = code.pop(_FIXED, None), code
         answers = match_answers(made, [message for message in behind if WAITING not in message])
         for call, answer in zip(self.calls, answers, strict=True):
             if answer is not None:
@@ -181,6 +186,12 @@ class CallsInside:
                 "a call inside the call waits, and its data are nested too deeply to be stored; use fewer levels of agents as tools",
                 has_started=has_started,
             )
+        if not is_json(self.notes) or not _RESERVED.isdisjoint(self.notes):
+            raise CallerMistake(
+                f"a call inside {self.outer.name!r} waits, and its notes cannot be stored: they must be JSON data without the keys "
+                f"{', '.join(map(repr, sorted(_RESERVED)))}",
+                has_started=has_started,
+            )
         return Hold(
             "; ".join(f"{call.name} {call.reason}" for call in waiting if call.reason),
             data={
@@ -189,7 +200,7 @@ class CallsInside:
                 "context_variables": {},
                 "removed": [],
                 STARTED_INSIDE: has_started,
-                _CODE: {**self.notes, **self._facts()},
+                _CODE: {**({} if self.fixed is None else {_FIXED: self.fixed}), **self.notes, **self._facts()},
             },
         )
 
@@ -217,7 +228,7 @@ class CallsInside:
     def has_failed(self, call: ToolCall) -> bool:
         """Return whether the call is an error for the function: it failed, or was not allowed to run."""
         if (outcome := call.outcome) is None:
-            return False
+            return call.has_started and call.hold is None  # its run was cancelled
         if call.index in self.finished:  # its content may look like a refusal
             return call.index in self.failed
         return _raises(call, outcome)
@@ -232,7 +243,7 @@ class CallsInside:
         """Return the value of a finished call. Raises ToolError with the text of a call that has failed."""
         if (value := self._value_of(call)) is not None:
             return value.value
-        content = call.outcome.content if call.outcome else "not run"
+        content = call.outcome.content if call.outcome else OUTCOME_UNKNOWN if call.has_started else "not run"
         raise ToolError(content if isinstance(content, str) else described(content))
 
     def _value_of(self, call: ToolCall) -> Returned | None:

@@ -25,6 +25,7 @@ from aswarm._values.errors import (
     ToolNotFound,
 )
 from aswarm._values.events import ToolProgress
+from aswarm._values.json import is_json, shown
 
 from .call import Call, ToolCall, TurnCalls
 from .calls_inside import CODE_STARTED, OTHER_CALLS, CallsInside, Read, check_decision, read_value
@@ -36,7 +37,6 @@ from .run_info import OuterRun
 from .turn import Turn
 
 NOT_AWAITED = "not run: the code ended without it"
-_FIXED = "surroundings"
 
 
 class InnerCalls:
@@ -54,6 +54,7 @@ class InnerCalls:
         self._made = 0  # in this execution
         self._reported = set(calls.finished)  # the positions of the calls whose end has an event
         self._handed_to: Agent | None = None
+        self._is_running = self._has_ended = False
 
     @property
     def call(self) -> ToolCall:
@@ -62,26 +63,36 @@ class InnerCalls:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """JSON data of the function. After a wait, the function finds them again."""
+        """JSON data of the function. After a wait, the function finds them again.
+
+        The keys "failed", "not_run", "surroundings" and "values" are reserved. A reserved key, or a value that is not JSON, ends
+        the run with a ConfigurationError when a call waits.
+        """
         return self._calls.notes
 
     def fixed(self, make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return values that are the same in each execution, such as a time. `make` creates them in the first execution.
 
-        They are JSON data, and are recorded with the first call. Call this method once, before the calls.
+        They are recorded with the first call. Call this method once, before the calls. Raises ConfigurationError if the values are
+        not JSON, or have the key "type".
         """
-        if _FIXED not in self.notes:
+        if self._calls.fixed is None:
             recorded = self._now.recorded_start
-            values = make() if recorded is None else {key: recorded[key] for key in recorded if key != "type"}
+            values = dict(make()) if recorded is None else {key: recorded[key] for key in recorded if key != "type"}
+            if "type" in values or not is_json(values):
+                text = f"fixed values must be JSON data without the key 'type', not {shown(values, 80)}"
+                raise CallerMistake(f"the call of {self.call.name!r}: {text}", has_started=self._calls.has_started)
             self._emit({"type": CODE_STARTED, **values})
-            self.notes[_FIXED] = dict(values)
-        return dict(self.notes[_FIXED])
+            self._calls.fixed = values
+        return dict(self._calls.fixed)
 
     def make(self, name: str, arguments: str) -> ToolCall:
         """Return the next call, of the function with this name. `arguments`: a JSON text. The call does not start.
 
-        Raises ToolNotFound for an unknown name, and CallLost if an earlier execution has made another call here.
+        Raises ToolNotFound for an unknown name, CallLost if an earlier execution has made another call here, and RuntimeError after
+        the end of the function.
         """
+        self._check_open()
         if name not in self._calls.tools:
             raise ToolNotFound(f"Tool {name} not found. Tools: {', '.join(self._calls.tools)}.")
         call = self._calls.call_at(self._made, name, arguments)
@@ -92,14 +103,37 @@ class InnerCalls:
         """Run the calls that have no outcome: together where that is safe, and in their order where it is not.
 
         If a call waits for a decision, this raises Hold, and the outer call waits. After a handoff, see `handed_to`, the function must
-        return.
+        return. Raises RuntimeError while another `run` of this object runs, after the end of the function, for a call of another
+        object, and for a call whose `run` was cancelled: its outcome is unknown, and it never starts again.
         """
+        self._check_open()
+        if self._is_running:
+            raise RuntimeError("run() is already running; pass all calls that may run together to one run()")
         if self._handed_to is not None:
             raise RuntimeError("a call has handed off, so the function must return")
+        open_ones = [self._own(call) for call in dict.fromkeys(calls) if call.outcome is None]
         for call in calls:  # a user may have decided on it
             self._report(call)
-        if open_ones := [Call.of(call) for call in calls if call.outcome is None]:
-            await self._run_open(open_ones)
+        if open_ones:
+            self._is_running = True
+            try:
+                await self._run_open(open_ones)
+            finally:
+                self._is_running = False
+
+    def _own(self, call: ToolCall) -> Call:
+        own = self._calls.calls[call.index] if call.index < self._made else None
+        if own is not call:
+            raise RuntimeError(f"{call!r} is not a call that this object has made")
+        if own.has_started:
+            raise RuntimeError(
+                f"the call {call.id!r} of {call.name} was cancelled, so its outcome is unknown; do not run it again"
+            )
+        return own
+
+    def _check_open(self) -> None:
+        if self._has_ended:
+            raise RuntimeError("the function of the outer call has ended, so it makes and runs no more calls")
 
     @property
     def handed_to(self) -> Agent | None:
@@ -140,6 +174,7 @@ class InnerCalls:
 
     def _leave(self, *, waits: bool) -> None:
         """Finish the execution, however it ends."""
+        self._has_ended = True
         for call in () if waits else self._calls.calls:
             call.close(NOT_AWAITED)
         outer = self._calls.outer

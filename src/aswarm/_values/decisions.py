@@ -278,7 +278,7 @@ class CallDecision:
         if not is_object(self.answer):
             raise ConfigurationError(
                 f"the answer {shown(self.answer, 80)} has no decisions; pass a dict of decisions by inner call id, such as "
-                '{"call_1": True}, or True for all of them'
+                '{"call_1": True}, or decide True in place of the Answer for all of them'
             )
         return self.answer
 
