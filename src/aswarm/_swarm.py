@@ -15,7 +15,7 @@ from weakref import WeakSet
 from ._providers.apis import checked_api
 from ._providers.default_client import check_transport, close_client, make_client
 from ._providers.http import HTTPSource
-from ._providers.openai import OpenAISource, is_responses, source_for
+from ._providers.openai import OpenAISource, source_for
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
 from ._run.budget import Spending
@@ -59,7 +59,7 @@ from ._values.settings import ApiName, Transport
 from ._wire.request import CompletionSource, RequestSettings
 from .batch._batch import Batch
 from .batch._item import Items
-from .batch._settings import AnyBatch, BatchSettings, TypedBatch
+from .batch._settings import AnyBatch, BatchSettings, OutputBatch, PlainBatch, TypedBatch
 
 if TYPE_CHECKING:
     from ._record.journal import Journal
@@ -278,7 +278,10 @@ class AsyncSwarm:
     def batch(self, agent: Agent, items: Items, **keywords: Unpack[TypedBatch[T]]) -> Batch[T]: ...
 
     @overload
-    def batch(self, agent: Agent, items: Items, **keywords: Unpack[AnyBatch]) -> Batch: ...
+    def batch(self, agent: Agent, items: Items, **keywords: Unpack[OutputBatch[T]]) -> Batch[T]: ...
+
+    @overload
+    def batch(self, agent: Agent[T], items: Items, **keywords: Unpack[PlainBatch]) -> Batch[T]: ...
 
     def batch(self, agent: Agent, items: Items, **keywords: Any) -> Batch[Any]:
         """Run many conversations: `async with swarm.batch(...) as outcomes: async for outcome in outcomes: ...`.
@@ -443,8 +446,3 @@ prepare = AsyncSwarm._prepare  # for the packages of aswarm that record runs
 def require_client(swarm: AsyncSwarm) -> None:
     """Create the swarm's own client, if it has none yet, so that a service without a key fails when it starts."""
     swarm._open_client()
-
-
-def uses_responses(swarm: AsyncSwarm) -> bool:
-    """Return whether the swarm sends its requests to the Responses API. False if only a request would show it."""
-    return is_responses(swarm._source_of(swarm._open_client()))

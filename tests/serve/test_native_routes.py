@@ -408,3 +408,13 @@ async def test_a_failing_store_is_a_503() -> None:
         answer = await it.ann.get("/conversations")
         assert answer.status_code == 503
         assert "s3cret" not in answer.text
+
+
+async def test_too_many_runs_are_refused(workshop: Workshop) -> None:
+    """The limit of a user is 429 with `Retry-After`, the limit of the service 503."""
+    async with served(lambda _: call("slow"), workshop, limits=Limits(runs_per_user=1, runs=1), drain_seconds=0) as it:
+        await it.say(conversation="1")
+        of_user = await it.ann.post("/conversations/2/runs", json={"text": "Hi!"})
+        of_service = await it.bob.post("/conversations/2/runs", json={"text": "Hi!"})
+        assert (of_user.status_code, of_service.status_code) == (429, 503)
+        assert of_user.headers["retry-after"]

@@ -359,3 +359,29 @@ async def test_an_answer_names_the_run_that_asked(name: str) -> None:
         await it.ann.post(place, json=body)
         assert [each["name"] for each in (await it.ann.get("/conversations/c")).json()["waiting"]] == [name]
         assert asking.done == []
+
+
+@asyncio
+async def test_an_answer_to_a_call_that_is_not_open_is_an_error_or_old_history() -> None:
+    """An answer to another call or run is 409, a repeated answer gets the same run, and an old tool message is left out."""
+    asking = Asking()
+    async with served([calls("pay"), "Done.", calls("page"), "Shown."], wires=WIRES, agents=asking.agent) as it:
+        run = await asking.waiting(it)
+        answer = {"call": "c0", "approve": True}
+        for named, call_id in ((run, "other"), ("run0", "c0")):
+            assert refusal(await answered(it, named, {**answer, "call": call_id})) == (409, "call_not_open")
+        [waiting] = (await it.ann.get("/conversations/c")).json()["waiting"]
+        assert (waiting["call_id"], waiting["name"], waiting["kind"], waiting["run"]) == ("c0", "pay", "approval", run)
+        first, again = [await answered(it, run, answer) for _ in range(2)]
+        assert (first.status_code, again.status_code, again.json()) == (202, 200, first.json())
+        assert refusal(await answered(it, run, {**answer, "approve": False})) == (409, "call_not_open")
+        body = {"answers": [{**answer, "run": run}]}
+        assert (await it.ann.post("/conversations/none/runs", json=body)).status_code == 404
+        assert asking.done == [0]
+        await asking.waiting(it)
+        place, body = message_on("agui", conversation="c")
+        results = [("other", "old"), ("c0~2", "Home")]
+        body["messages"] = [{"id": at, "role": "tool", "toolCallId": at, "content": each} for at, each in results]
+        assert (await it.ann.post(place, json=body)).status_code == 200
+        messages = (await it.ann.get("/conversations/c")).json()["messages"]
+        assert [each["content"] for each in messages[-2:]] == ["Home", "Shown."]

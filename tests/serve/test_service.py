@@ -333,3 +333,16 @@ async def test_errors_of_runs_have_one_base() -> None:
     errors = [each for each in vars(runs).values() if isinstance(each, type) and issubclass(each, Exception)]
     assert len(errors) > 5
     assert all(issubclass(each, RequestRefused) for each in errors)
+
+
+async def test_local_only_checks_the_name_itself() -> None:
+    """`local_only` works in another function: it refuses a page of another name that resolves to this machine."""
+
+    async def logged(request: Request) -> Any:
+        return await local_only(request)  # type: ignore[misc]
+
+    async with served([], auth=logged) as it, client(it.url, None) as local:
+        assert (await local.get("/runs")).status_code == 200
+        refused = await local.get("/runs", headers={"host": "evil.example"})
+        assert refused.status_code == 401
+        assert "valid user: local_only accepts requests to localhost" in refused.json()["error"]["message"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import assert_type
+from typing import Literal, assert_type
 
 from aswarm import Agent, AsyncSwarm, Response, UnknownCall, Usage
 from aswarm.batch import Batch, Completed, Failed, Item, Outcome
@@ -78,3 +78,9 @@ def what_items_may_be(swarm: AsyncSwarm, agent: Agent) -> None:
     swarm.batch(agent, {"id": "text"}.items(), on_error="stop", ordered=True)
     swarm.batch(agent, [], on_error="raise")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
     swarm.batch(agent, 7)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def types_of_answers(swarm: AsyncSwarm) -> None:
+    """The type comes from `output=`, or else from the agent."""
+    assert_type(swarm.batch(Agent(output=int), ["a"]), Batch[int])
+    assert_type(swarm.batch(Agent(), ["a"], output=Literal["a", "b"]), Batch[Literal["a", "b"]])

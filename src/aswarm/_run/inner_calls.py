@@ -122,8 +122,8 @@ class InnerCalls:
                 self._is_running = False
 
     def _own(self, call: ToolCall) -> Call:
-        own = self._calls.calls[call.index] if call.index < self._made else None
-        if own is not call:
+        position = call.index
+        if position >= self._made or (own := self._calls.calls[position]) is not call:
             raise RuntimeError(f"{call!r} is not a call that this object has made")
         if own.has_started:
             raise RuntimeError(

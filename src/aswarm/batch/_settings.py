@@ -34,9 +34,21 @@ class _BatchKeywords(ItemKeywords, total=False):
 
 
 class TypedBatch(_BatchKeywords, Generic[T], total=False):
-    """Keywords of `AsyncSwarm.batch` with a type or an `Output` as `output`. For mypy, a union of types is any type."""
+    """Keywords of `AsyncSwarm.batch` with a type as `output`."""
 
-    output: Required[TypeForm[T] | Output[T]]
+    output: Required[TypeForm[T]]
+
+
+class OutputBatch(_BatchKeywords, Generic[T], total=False):
+    """Keywords of `AsyncSwarm.batch` with an `Output` as `output`."""
+
+    output: Required[Output[T]]
+
+
+class PlainBatch(_BatchKeywords, total=False):
+    """Keywords of `AsyncSwarm.batch` whose agent has the type of the answers."""
+
+    output: None
 
 
 class AnyBatch(_BatchKeywords, total=False):

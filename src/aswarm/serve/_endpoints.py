@@ -16,8 +16,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from aswarm._providers.openai import is_responses
 from aswarm._record.entries import as_json
-from aswarm._swarm import uses_responses
+from aswarm._swarm import AsyncSwarm
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError
 from aswarm._values.json import is_object, jsonable, shown
 from aswarm._values.log_fields import NO_RUN
@@ -287,3 +288,8 @@ async def last_run(service: Service, user: str, conversation: str) -> Run | None
     """Return the newest run of a conversation of the user."""
     records = await service.runs.list(user=user, conversation=conversation, limit=1)
     return Run(service.runs, await service.runs.get(records[0].id, user=user)) if records else None
+
+
+def uses_responses(swarm: AsyncSwarm) -> bool:
+    """Return whether the swarm sends its requests to the Responses API. False if only a request would show it."""
+    return is_responses(swarm._source_of(swarm._open_client()))

@@ -15,7 +15,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from aswarm._runtime import clocks
-from aswarm._swarm import uses_responses
 from aswarm.runs._prepared import TASK_MODEL
 from aswarm.runs._requests import ClientRequest, ClientTool
 from aswarm.runs._run import Run
@@ -31,6 +30,7 @@ from aswarm.serve._endpoints import (
     read_json,
     start,
     tell_left_out,
+    uses_responses,
 )
 from aswarm.serve._responses import RunStream, while_connected
 
