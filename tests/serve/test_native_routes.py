@@ -14,7 +14,7 @@ from starlette.routing import Mount
 
 from aswarm import ConfigurationError, RunError
 from aswarm.conversations import Conversation
-from aswarm.runs import show_answers, show_everything
+from aswarm.runs import Limits, show_answers, show_everything
 from aswarm.testing import Failure, ScriptedAnswer, call
 from tests.support.runs.kept_runs import Workshop
 from tests.support.serve.served import client, events_of, listening, served, service
