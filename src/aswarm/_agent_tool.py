@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from ._values.agent import Agent, Response, slug
 from ._values.context import changes, copy_containers, merge_changes
-from ._values.decisions import UNDECIDED, is_run_inside, without_old_entries
+from ._values.decisions import UNDECIDED, is_run_inside, storable_inside, without_old_entries
 from ._values.errors import CallerMistake, ConfigurationError, Hold, OutputError, ToolError, UndeclaredHold
 from ._values.events import RunFinished
-from ._values.json import is_array, is_json, jsonable
-from ._values.messages import STARTED_INSIDE, WAITING, Message, has_started_inside
+from ._values.json import is_json
+from ._values.messages import STARTED_INSIDE, Message, has_started_inside
 from ._values.output import Output, answer_text, as_output
 from .extensions import (
     AgentDirectory,
@@ -219,9 +219,7 @@ def _hold_of(response: Response, messages: list[Message], context: Mapping[str, 
                 "another process; keep such objects outside of the context, or set them in the outer run",
                 has_started=has_started,
             )
-    # Check the depth in the form in which the history of the outer run stores the messages.
-    stored = jsonable([{WAITING: [{"data": {"messages": without_old_entries(messages)}}]}])
-    if not is_array(stored):
+    if (stored := storable_inside(without_old_entries(messages))) is None:
         raise CallerMistake(
             "the run inside the call waits, and its messages are nested too deeply to be stored; use fewer levels of agents as "
             "tools, or handoffs",
@@ -231,7 +229,7 @@ def _hold_of(response: Response, messages: list[Message], context: Mapping[str, 
         "; ".join(reasons),
         data={
             "agent": response.agent.name,
-            "messages": stored[0][WAITING][0]["data"]["messages"],
+            "messages": stored,
             "context_variables": changed,
             "removed": removed,
             STARTED_INSIDE: has_started,

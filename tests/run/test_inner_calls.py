@@ -484,11 +484,12 @@ async def test_a_call_whose_run_was_cancelled_never_starts_again(desk: Desk) -> 
 @pytest.mark.parametrize("way", ["at once", "twice", "outer", "late"])
 async def test_only_open_calls_of_this_function_run_and_each_once(way: str) -> None:
     """Rounds do not overlap, and nothing runs after the end of the function."""
-    log, kept = list[str](), list[InnerCalls]()
+    log, kept, others = list[str](), list[InnerCalls](), list[ToolCall]()
 
     async def misuse(calls: InnerCalls, steps: list[Step]) -> str:
         kept.append(calls)
         first, second = calls.make("slow", "{}"), calls.make("slow", "{}")
+        others.append(first)
         match way:
             case "at once":
                 with pytest.raises(RuntimeError, match="already running"):  # noqa: PT012
@@ -511,6 +512,14 @@ async def test_only_open_calls_of_this_function_run_and_each_once(way: str) -> N
 
     response = await outcome_of(misuse, started(log))
     assert response.messages[1]["content"] == "x"
+
+    async def foreign(calls: InnerCalls, steps: list[Step]) -> str:
+        calls.make("slow", "{}")
+        with pytest.raises(RuntimeError, match="not a call that this object has made"):
+            await calls.run(others)
+        return "x"
+
+    assert (await outcome_of(foreign, started([]))).messages[1]["content"] == "x"
     assert log == (["start"] if way in ("at once", "twice") else [])
     with pytest.raises(RuntimeError, match="has ended"):
         kept[0].make("slow", "{}")

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 from aswarm._tools.tool import Tool
 from aswarm._values.content import described
-from aswarm._values.decisions import UNDECIDED, is_run_inside, waiting_entries
+from aswarm._values.decisions import UNDECIDED, is_run_inside, storable_inside, waiting_entries
 from aswarm._values.errors import CallerMistake, CallLost, ConfigurationError, Hold, ToolError
-from aswarm._values.json import is_array, is_json, is_object, jsonable
+from aswarm._values.json import is_json, is_object
 from aswarm._values.messages import (
     OUTCOME_UNKNOWN,
     STARTED_INSIDE,
@@ -100,8 +100,8 @@ class CallsInside:
     """All calls of one outer call so far.
 
     `finished`: the positions of the calls that finished in an earlier run. `failed`: the positions among them of errors; `not_run`: of
-    refused calls. `entries`: the entries of the calls that waited, by position. `notes`: the data of the function. `fixed`: its fixed values, or
-    None.
+    refused calls. `entries`: the entries of the calls that waited, by position. `notes`: the data of the function. `fixed`: its
+    fixed values, or None.
     """
 
     outer: Call
@@ -180,8 +180,7 @@ class CallsInside:
         made = [call.message for call in self.calls]
         head: Message = {"role": "assistant", "content": None, "sender": agent, "tool_calls": made}
         messages, waiting = Turn(self.calls, self.entries).added_to([head])
-        stored = jsonable([{WAITING: [{"data": {"messages": messages}}]}])
-        if not is_array(stored):
+        if (stored := storable_inside(messages)) is None:
             raise CallerMistake(
                 "a call inside the call waits, and its data are nested too deeply to be stored; use fewer levels of agents as tools",
                 has_started=has_started,
@@ -196,7 +195,7 @@ class CallsInside:
             "; ".join(f"{call.name} {call.reason}" for call in waiting if call.reason),
             data={
                 "agent": agent,
-                "messages": stored[0][WAITING][0]["data"]["messages"],
+                "messages": stored,
                 "context_variables": {},
                 "removed": [],
                 STARTED_INSIDE: has_started,

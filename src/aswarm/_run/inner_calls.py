@@ -111,8 +111,9 @@ class InnerCalls:
             raise RuntimeError("run() is already running; pass all calls that may run together to one run()")
         if self._handed_to is not None:
             raise RuntimeError("a call has handed off, so the function must return")
-        open_ones = [self._own(call) for call in dict.fromkeys(calls) if call.outcome is None]
-        for call in calls:  # a user may have decided on it
+        own_calls = [self._own(call) for call in dict.fromkeys(calls)]
+        open_ones = [call for call in own_calls if call.outcome is None]
+        for call in own_calls:  # a user may have decided on it
             self._report(call)
         if open_ones:
             self._is_running = True
@@ -125,7 +126,7 @@ class InnerCalls:
         position = call.index
         if position >= self._made or (own := self._calls.calls[position]) is not call:
             raise RuntimeError(f"{call!r} is not a call that this object has made")
-        if own.has_started:
+        if own.has_started and own.outcome is None:
             raise RuntimeError(
                 f"the call {call.id!r} of {call.name} was cancelled, so its outcome is unknown; do not run it again"
             )

@@ -204,6 +204,15 @@ def public_data(data: Any) -> Any:
     return {"agent": data["agent"], "waiting": shown, STARTED_INSIDE: has_started_inside(data)}
 
 
+def storable_inside(messages: Sequence[Message]) -> list[Message] | None:
+    """Return the messages of a run inside a call in the form in which the outer history stores them, as JSON data.
+
+    None if that history would be nested too deeply.
+    """
+    stored = jsonable([{WAITING: [{"data": {"messages": messages}}]}])
+    return stored[0][WAITING][0]["data"]["messages"] if is_array(stored) else None
+
+
 def waiting_entries(messages: Sequence[Message]) -> dict[int, Mapping[str, Any]] | None:
     """Return the entries of the waiting calls at the end of the history, by position; None if there are none."""
     recorded = [message[WAITING] for message in messages[last_head(messages) :] if is_array(message.get(WAITING))]
