@@ -33,7 +33,7 @@ CODE = """
 import random, time
 results = []
 for step in range(3):
-    number = random.randint(0, 1000)
+    number = random.randint(0, 10**9)
     try:
         results.append(await asyncio.gather(look(number), add(step), look(number + 1)))
     except RuntimeError as error:
