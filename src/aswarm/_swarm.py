@@ -62,8 +62,8 @@ from .batch._item import Items
 from .batch._settings import AnyBatch, BatchSettings, OutputBatch, PlainBatch, TypedBatch
 
 if TYPE_CHECKING:
-    from ._record.journal import Journal
     from ._record.recorder import Recorder
+    from .batch._journal import Journal
 
 
 class AsyncSwarm:
@@ -435,7 +435,7 @@ class AsyncSwarm:
 
 
 def _open_journal(path: str | PathLike[str], fingerprint: Mapping[str, str], agents: Iterable[Agent]) -> Journal:
-    from ._record.journal import Journal  # noqa: PLC0415 - sqlite3 is imported only for a journal
+    from .batch._journal import Journal  # noqa: PLC0415 - sqlite3 is imported only for a journal
 
     return Journal(path, fingerprint, agents)
 

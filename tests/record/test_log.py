@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, RunError
-from aswarm._record import log
+from aswarm._log import runs as log
+from aswarm._log.conversations import SCHEMA
+from aswarm._log.runs import Ending, LogRow, RunToStart
 from aswarm._record.entries import now
-from aswarm._record.journal import Journal
-from aswarm._record.log import Ending, LogRow, RunToStart
 from aswarm._run.options import RunOptions
 from aswarm._sql.databases import memory
 from aswarm._sql.transactions import single
-from aswarm.conversations._statements import SCHEMA
+from aswarm.batch._journal import Journal
 from aswarm.runs import Limits, _deleting
 from aswarm.testing import ScriptedModel
 

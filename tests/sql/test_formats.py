@@ -16,12 +16,12 @@ import psycopg
 import pytest
 
 from aswarm import AsyncSwarm, ConfigurationError, StoreError, UnknownCall
-from aswarm._record.journal import Journal
+from aswarm._log.conversations import SCHEMA as STORE
 from aswarm._run.options import RunOptions
 from aswarm._sql.databases import PostgresServer, SQLiteFile
 from aswarm._sql.transactions import Schema, Transaction, single
+from aswarm.batch._journal import Journal
 from aswarm.conversations import PostgresStore, SQLiteStore
-from aswarm.conversations._statements import SCHEMA as STORE
 from aswarm.runs import LocalRuns, Run
 from aswarm.testing import ScriptedModel
 from tests.support.conversations.stores import empty_schema

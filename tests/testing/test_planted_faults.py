@@ -44,7 +44,7 @@ def test_each_planted_fault_has_its_text_in_the_source(fault: Fault, tmp_path: P
 def test_a_fault_without_its_text_is_an_error(tmp_path: Path) -> None:
     """The error names the fault and the file."""
     lost = replace(FAULTS[0], old="not in the file")
-    with pytest.raises(LookupError, match=r"_record/log\.py has this text 0 times"):
+    with pytest.raises(LookupError, match=r"_log/runs\.py has this text 0 times"):
         planted(lost, tmp_path, lost.file)
 
 

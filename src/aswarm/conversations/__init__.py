@@ -20,6 +20,7 @@ functions for `Agent(history=...)`, such as `last(20)`, do no I/O.
 | after a function finished | the result of the function |
 """
 
+from aswarm._log.stored import Change, Conflict, ConversationSummary, Stored
 from aswarm._values import public as _public
 from aswarm._values.messages import MessageBlock
 
@@ -27,7 +28,7 @@ from ._base import MemoryStore, PostgresStore, SQLiteStore, SQLStore
 from ._conversation import Conversation
 from ._history import HistoryFunction, last, own_turns, since_handoff, without_tool_results
 from ._recorded_run import ConversationStream
-from ._store import Change, Conflict, ConversationSummary, Store, Stored
+from ._store import Store
 
 __all__ = [
     "Change",

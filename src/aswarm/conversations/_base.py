@@ -11,6 +11,9 @@ from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self
 
+from aswarm._log import conversations as _statements
+from aswarm._log.stored import Change, ConversationSummary, Stored
+from aswarm._log.texts import checked_id, database_text
 from aswarm._runtime import clocks
 from aswarm._sql.database import Database
 from aswarm._sql.databases import PostgresServer, SQLiteFile, memory
@@ -19,11 +22,9 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 
-from . import _statements
 from ._conversation import Conversation
 from ._queue import wait_for_runs
-from ._records import checked_id, database_text
-from ._store import Change, ConversationSummary, Store, Stored
+from ._store import Store
 
 # When a server stops, it cancels its requests and ends the lifespan at once. Closing a store waits at most this time until the
 # cancelled runs have written their ends.

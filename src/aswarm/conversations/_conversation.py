@@ -10,6 +10,8 @@ from typing import Any, Generic, Required, Unpack, overload
 
 from typing_extensions import TypeForm
 
+from aswarm._log.stored import Change, Stored
+from aswarm._log.texts import checked_context, checked_id
 from aswarm._runtime import clocks
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.directory import AgentDirectory, listed_by_name
@@ -23,8 +25,7 @@ from aswarm._values.run_keywords import Context, Messages, NewRunKeywords, check
 
 from ._queue import queue_of
 from ._recorded_run import HANDED_OVER, ConversationStream, RecordedRun, RunRequest, RunTarget
-from ._records import checked_context, checked_id
-from ._store import Change, Store, Stored
+from ._store import Store
 
 
 class _TurnKeywords(NewRunKeywords, total=False):

@@ -13,6 +13,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic
 
+from aswarm._log.stored import Conflict, Stored
+from aswarm._log.texts import checked_context
 from aswarm._run.options import RunOptions
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventStream, deliver_after, deliver_live, to_end
@@ -43,8 +45,7 @@ from aswarm._values.run_keywords import Context, Messages
 
 from ._queue import RunSlot, queue_of
 from ._recorder import ConversationRecorder
-from ._records import checked_context
-from ._store import Conflict, Store, Stored
+from ._store import Store
 
 logger = logging.getLogger("aswarm")
 

@@ -18,6 +18,8 @@ from typing import Any
 
 import anyio
 
+from aswarm._log.stored import Change, Conflict, Stored
+from aswarm._log.texts import context_error, faults
 from aswarm._run.call import Call, ToolCall
 from aswarm._run.handlers import Handlers, Started
 from aswarm._run.outcome import ToolOutcome
@@ -31,8 +33,7 @@ from aswarm._values.messages import Message
 from aswarm._wire.request import CompletionRequest
 
 from ._queue import RunSlot
-from ._records import context_error, faults
-from ._store import Change, Conflict, Store, Stored
+from ._store import Store
 
 
 class ConversationRecorder:

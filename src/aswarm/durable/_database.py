@@ -7,11 +7,11 @@ import os
 import sqlite3
 import sys
 
+from aswarm._log.conversations import SCHEMA
 from aswarm._sql.databases import SQLiteFile
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import how_to_install
 from aswarm.conversations import PostgresStore, SQLiteStore
-from aswarm.conversations._statements import SCHEMA
 
 _SQLITE = "sqlite:///"
 # The first version with unixepoch('subsec'), https://sqlite.org/releaselog/3_42_0.html. Before it, the function returns NULL.

@@ -18,10 +18,10 @@ from typing import Any, Literal, Unpack, overload
 import anyio
 import sniffio
 
-from aswarm._record import log
+from aswarm._log import runs as log
+from aswarm._log.runs import RunRow
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
-from aswarm._record.log import RunRow
 from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Transaction
 from aswarm._swarm import AsyncSwarm, require_client

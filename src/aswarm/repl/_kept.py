@@ -118,8 +118,8 @@ class KeptChat:
         if self._conversation is not None:
             own = await self._conversation.load()
             return own, f" as {name!r}. The conversation continues as {own.id!r}."
+        from aswarm._log.texts import faults  # noqa: PLC0415 - as above
         from aswarm.conversations import Stored  # noqa: PLC0415 - slow, and few chats need it
-        from aswarm.conversations._records import faults  # noqa: PLC0415 - as above
 
         session = self._session
         left_out = [key for key, _ in faults(session.context)]

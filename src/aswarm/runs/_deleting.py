@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from aswarm._log.runs import ACTIVE, HAS_LATER_RUN, ROWS_AT_ONCE
 from aswarm._record.entries import now
-from aswarm._record.log import ACTIVE, HAS_LATER_RUN, ROWS_AT_ONCE
 from aswarm._sql.transactions import Transaction, chunks, marks
 
 from ._prepared import conversation_key, revisions_of

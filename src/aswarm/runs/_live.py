@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 
-from aswarm._record import log
+from aswarm._log import runs as log
+from aswarm._log.runs import LogRow
 from aswarm._record.entries import Entry
-from aswarm._record.log import LogRow
 from aswarm._runtime.backend import call_later, scheduler
 from aswarm._sql.database import Database
 from aswarm._sql.transactions import PendingTransaction, Transaction

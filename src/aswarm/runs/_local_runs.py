@@ -14,10 +14,10 @@ from functools import partial
 
 import anyio
 
-from aswarm._record import log
+from aswarm._log import runs as log
+from aswarm._log.runs import RunRow
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
-from aswarm._record.log import RunRow
 from aswarm._sql.processes import Processes
 from aswarm._swarm import AsyncSwarm, require_client
 from aswarm._values.agent import Agent

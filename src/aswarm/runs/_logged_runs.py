@@ -18,10 +18,11 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from aswarm._record import log
+from aswarm._log import runs as log
+from aswarm._log.runs import RunRow
+from aswarm._log.texts import checked_context, database_text, is_database_text
 from aswarm._record.entries import Entry, entries_of, now
 from aswarm._record.fold import whole_end
-from aswarm._record.log import RunRow
 from aswarm._runtime import clocks
 from aswarm._sql.liveness import Liveness
 from aswarm._sql.processes import Processes
@@ -32,7 +33,6 @@ from aswarm._values.errors import ConfigurationError, StoreError
 from aswarm._values.log_fields import NO_RUN
 from aswarm.conversations import Conflict, Stored
 from aswarm.conversations._base import SQLStore
-from aswarm.conversations._records import checked_context, database_text, is_database_text
 
 from . import _deleting, _starting
 from ._attempt import RunAttempt

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, cast
 from urllib.parse import quote
 
+from aswarm._log.texts import checked_context, checked_id, faults
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker, ErrorText, general_error
 from aswarm._record.recorder import Recorder
@@ -33,7 +34,6 @@ from aswarm._values.messages import Message, normalize
 from aswarm.conversations import Change, Stored
 from aswarm.conversations._recorded_run import with_new, with_sendable_text
 from aswarm.conversations._recorder import common_messages, storable
-from aswarm.conversations._records import checked_context, checked_id, faults
 
 from ._extras import with_client, with_request_log
 from ._requests import ClientTool, InvalidRequest, decisions

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import anyio
 import anyio.abc
 
-from aswarm._record import log
+from aswarm._log import runs as log
 from aswarm._record.entries import now
 from aswarm._sql.database import Database
 from aswarm._values.errors import StoreError

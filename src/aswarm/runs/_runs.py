@@ -19,6 +19,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any, Literal, Protocol, Self, TypeAlias, cast
 
+from aswarm._log.texts import is_database_text
 from aswarm._record.entries import Entry
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
@@ -27,7 +28,6 @@ from aswarm._values.json import shown
 from aswarm._values.max_turns import OF_A_WEB_SERVICE, checked_max_turns
 from aswarm._values.messages import Message
 from aswarm.conversations._base import SQLStore
-from aswarm.conversations._records import is_database_text
 
 from ._live import LiveEntries
 from ._requests import CallAnswer, ClientTool, RequestRefused, invalid

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from aswarm._record import log
+from aswarm._log import runs as log
+from aswarm._log.runs import LogRow, RunToStart
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.fold import fold
-from aswarm._record.log import LogRow, RunToStart
 from aswarm._sql.transactions import Transaction
 from aswarm._values.messages import Message
 from aswarm.conversations import Change

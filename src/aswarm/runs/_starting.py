@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Unpack
 
-from aswarm._record import log
+from aswarm._log import conversations as _statements
+from aswarm._log import runs as log
+from aswarm._log.runs import Ending, LogRow, RunRow, RunToStart
+from aswarm._log.stored import Change, Conflict, Stored
 from aswarm._record.entries import Entry, entries_of
 from aswarm._record.entry_maker import EntryMaker
-from aswarm._record.log import Ending, LogRow, RunRow, RunToStart
 from aswarm._runtime import clocks
 from aswarm._sql.database import Database
 from aswarm._sql.transactions import Transaction
@@ -18,7 +20,6 @@ from aswarm._values.agent import UnknownCall
 from aswarm._values.decisions import OpenCall
 from aswarm._values.json import from_fields
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, has_started_inside, tool_message
-from aswarm.conversations import Change, Conflict, Stored, _statements
 from aswarm.conversations._recorded_run import closed
 from aswarm.conversations._recorder import common_messages
 

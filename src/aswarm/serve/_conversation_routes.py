@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from aswarm._log.stored import UnknownConversation
 from aswarm._record.entries import public_ids
 from aswarm._record.entry_maker import kind_of
 from aswarm._runtime import clocks
 from aswarm._values.decisions import waiting_entries
 from aswarm.conversations import Conflict, Stored
-from aswarm.conversations._store import UnknownConversation
 from aswarm.runs._prepared import asker, conversation_id, conversation_key, user_prefix
 from aswarm.runs._requests import a_string, an_object, an_optional_text, invalid
 from aswarm.runs._runs import ConversationNotFound

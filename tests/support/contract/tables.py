@@ -16,9 +16,9 @@ from typing import Any
 
 import anyio
 
-from aswarm._record.journal_file import _SCHEMA as JOURNAL
+from aswarm._log.conversations import SCHEMA as STORE
+from aswarm.batch._journal_file import _SCHEMA as JOURNAL
 from aswarm.cli._exits import ExitCode
-from aswarm.conversations._statements import SCHEMA as STORE
 from docs._site import reference, signatures
 from tests.support.contract import scenes
 

@@ -17,11 +17,11 @@ from typing import Any
 import anyio
 
 from aswarm import Agent, AsyncSwarm, tool
-from aswarm._record.journal_file import _SCHEMA as JOURNAL
+from aswarm._log.conversations import SCHEMA as STORE
 from aswarm._sql import postgres, sqlite
 from aswarm._sql.transactions import Schema
+from aswarm.batch._journal_file import _SCHEMA as JOURNAL
 from aswarm.conversations import SQLiteStore
-from aswarm.conversations._statements import SCHEMA as STORE
 from aswarm.runs import LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call
 
@@ -160,8 +160,8 @@ def _new(name: str) -> NewRun:
 
 async def make_journal(path: Path) -> None:
     """Make the journal of a batch: a finished item, and an item whose process died after a call."""
-    from aswarm._record.journal import Journal
     from aswarm._run.options import RunOptions
+    from aswarm.batch._journal import Journal
     from tests.support.record.journaled import Died, Script, calls, dies, says
 
     script = Script(calls("look", look='{"number": 7}'), says("It is 7."), calls("look", look='{"number": 8}'), dies())

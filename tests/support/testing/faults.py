@@ -33,7 +33,7 @@ FAULTS = (
     # --- runs that are kept ---
     fault(
         "the attempt is not checked on an append",
-        "_record/log.py",
+        "_log/runs.py",
         "WHERE id = ? AND attempt = ? AND status = 'running' FOR SHARE",
         "WHERE id = ? AND ? > 0 AND status = 'running' FOR SHARE",
         "lost_locks",
@@ -41,14 +41,14 @@ FAULTS = (
     ),
     fault(
         "the attempt is not checked at the end",
-        "_record/log.py",
+        "_log/runs.py",
         "{set_end} WHERE id = ? AND attempt = ? AND {ACTIVE}",
         "{set_end} WHERE id = ? AND ? > 0 AND {ACTIVE}",
         "lost_locks",
     ),
     fault(
         "an ended run takes entries",
-        "_record/log.py",
+        "_log/runs.py",
         "WHERE id = ? AND attempt = ? AND status = 'running' FOR SHARE",
         "WHERE id = ? AND ? > 0 FOR SHARE",
         "lost_locks",
@@ -102,7 +102,7 @@ FAULTS = (
     ),
     fault(
         "the revision of a conversation is not checked",
-        "conversations/_statements.py",
+        "_log/conversations.py",
         "if revision is None or revision != change.base:",
         "if False:",
         "shared_conversations",

@@ -10,16 +10,16 @@ from itertools import chain
 
 from pydantic_core import from_json
 
-from aswarm._record.log import ADDED_IN_FORMAT_4
-from aswarm._record.log import TABLES as RUN_TABLES
 from aswarm._sql.transactions import Schema, Statement, Transaction, chunks, marks
 from aswarm._values.agent import UnknownCall
 from aswarm._values.content import described
 from aswarm._values.json import from_fields
 from aswarm._values.messages import Message, text_of
 
-from ._records import encode, message_text
-from ._store import Change, Conflict, ConversationSummary, Stored, UnknownConversation
+from .runs import ADDED_IN_FORMAT_4
+from .runs import TABLES as RUN_TABLES
+from .stored import Change, Conflict, ConversationSummary, Stored, UnknownConversation
+from .texts import encode, message_text
 
 # A row of a conversation has its current agent and context, and the agent and context before its first message. If a write
 # changes the agent or the context, the row of the last written message has the new values. So a fork can restore them.

@@ -17,15 +17,14 @@ from itertools import chain
 from os import PathLike
 from typing import Any, NamedTuple
 
+from aswarm._log import runs as log
+from aswarm._record.entries import Entry, entries_of, now
 from aswarm._runtime.files import SideLock
 from aswarm._sql.database import DatabaseConnection
 from aswarm._sql.databases import SQLiteFile
 from aswarm._sql.transactions import PendingTransaction, Schema, ThreadEvent, Transaction, chunks, marks
 from aswarm._values.errors import ConfigurationError, RunError
 from aswarm._values.json import shown
-
-from . import log
-from .entries import Entry, entries_of, now
 
 _BATCH = "CREATE TABLE aswarm_batch (key TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _SCHEMA = Schema(0x6173776D, 2, "a journal", (*log.TABLES, _BATCH))  # "aswm"

@@ -31,6 +31,12 @@ from typing import Any, Self, TypeAlias
 
 from pydantic_core import to_jsonable_python
 
+from aswarm._record.entries import Entry, entries_of, now
+from aswarm._record.entry_maker import withdrawal
+from aswarm._record.facts import Facts
+from aswarm._record.fingerprints import item_fingerprint
+from aswarm._record.outcomes import recorded_response, response_fields
+from aswarm._record.recorder import Recorder
 from aswarm._run.call import ToolCall
 from aswarm._run.options import RunOptions
 from aswarm._runtime import clocks
@@ -48,13 +54,7 @@ from aswarm._values.events import (
 )
 from aswarm._values.messages import has_started_inside
 
-from .entries import Entry, entries_of, now
-from .entry_maker import withdrawal
-from .facts import Facts
-from .fingerprints import item_fingerprint
-from .journal_file import JournalFile, JournalWriter, StoredItem, check_batch, entries_since
-from .outcomes import recorded_response, response_fields
-from .recorder import Recorder
+from ._journal_file import JournalFile, JournalWriter, StoredItem, check_batch, entries_since
 
 # Runs a conversation to its end, and passes its events to the recorder.
 RunRecorded: TypeAlias = Callable[[RunOptions, Recorder], Awaitable[Response]]

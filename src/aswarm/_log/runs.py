@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple, TypedDict
 
+from aswarm._record.entries import DELTAS, now
 from aswarm._sql.transactions import Transaction, chunks, marks
-
-from .entries import DELTAS, now
 
 ACTIVE = "status IN ('queued', 'running')"
 TABLES = (

@@ -1,0 +1,1 @@
+"""The log: all tables and transactions of runs and conversations, for SQLite and PostgreSQL."""
