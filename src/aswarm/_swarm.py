@@ -21,11 +21,10 @@ from ._rate_limits.rate_limiter import RateLimiter
 from ._run.budget import Spending
 from ._run.budget_middleware import budget_middleware, instruct_in_time
 from ._run.current_call import running
-from ._run.debug import debug_middleware
 from ._run.eager import EagerMiddleware, EagerTools, checked_eager_tools
 from ._run.execution import ToolCaller, ToolErrorHook
 from ._run.filling import checked_resources
-from ._run.handlers import Handlers, Middleware, MiddlewareStack, chain, check_steps, isolated
+from ._run.handlers import Handlers, Middleware, MiddlewareStack, chain, check_steps, debug_middleware, isolated
 from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
 from ._run.options import RunOptions

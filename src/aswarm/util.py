@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from ._run.debug import debug_print as _debug_print
+from ._run.handlers import debug_print as _debug_print
 from ._tools.tool import function_to_json
 from ._values.json import is_object
 

@@ -46,7 +46,7 @@ HELPERS = {
     "_tools.answer_tool.response_format",
     "_tools.hints.resolve_hints",
     "_tools.hints.signature_of",
-    "_tools.nulls.without_optional_nulls",
+    "_tools.strict_schema.without_optional_nulls",
 }
 RECORDS = {  # the simulation, batches and the page of recorded runs read records
     "_record.entries.Entry",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aswarm import Agent, Result, tool
 from aswarm._run.call import Call
-from aswarm._run.plan import plan
+from aswarm._run.turn import plan
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import tools_of
 

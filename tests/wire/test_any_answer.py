@@ -18,7 +18,7 @@ from aswarm import CompletionError, StreamInterrupted
 from aswarm._values.messages import normalize
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.sse import AnswerDecoder
-from aswarm.repl._markdown import Blocks
+from aswarm.repl._rich import Blocks
 from tests.support.wire.accumulated import Json, accumulate, deltas_of, json_values, whole
 from tests.support.wire.wire_cases import chunk, fragment
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, ConfigurationError
-from aswarm._run.plan import plan
 from aswarm._run.state import RunState
+from aswarm._run.turn import plan
 from aswarm._values.messages import (
     INTERRUPTED,
     ROLES,

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from aswarm._runtime.backend import PerProcess
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.log_fields import NO_RUN
+from aswarm._values.text import NO_RUN
 
 logger = logging.getLogger("aswarm")
 

@@ -29,9 +29,8 @@ from .execution import ToolCaller, has_own_thread
 from .group import run_group
 from .handlers import Handlers, Started, ToolHandler
 from .outcome import ToolOutcome
-from .plan import plan
 from .state import RunState
-from .turn import calls_of
+from .turn import calls_of, plan
 
 EagerTools: TypeAlias = bool | Literal["always"]
 # The limit for calls that start early, because their work is lost if the completion fails. Later calls start with their turn.

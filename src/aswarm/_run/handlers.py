@@ -7,18 +7,25 @@ of one run and returns new handlers; usually it wraps one of them. This module d
 from __future__ import annotations
 
 import inspect
+import logging
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from typing import Any, Protocol, TypeAlias
 
 from aswarm._providers import openai
 from aswarm._providers.http import HTTPSource
 from aswarm._runtime.backend import HiddenGenerators
+from aswarm._tools.conversion import arguments_or_text
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.text import NO_RUN, has_colours
+from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from .call import ToolCall
+from .history import recorded_form
 from .outcome import ToolOutcome
 from .run_info import RunInfo
 
@@ -198,3 +205,52 @@ def source_for(client: Any) -> CompletionSource:
     """
     source = openai.source_for(client)
     return source if isinstance(source, openai.OpenAISource | HTTPSource) else _IsolatedSource(source)
+
+
+logger = logging.getLogger("aswarm")
+
+
+def debug_middleware(*, execute_tools: bool) -> Middleware:
+    """Return the middleware that prints and logs. `execute_tools`: whether the run executes tool calls."""
+
+    def wrap(handlers: Handlers) -> Handlers:
+        run = handlers.run
+
+        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            debug_print("Getting chat completion for...:", request.body["messages"], run=run)
+            accumulator = Accumulator()
+            async with aclosing(handlers.complete(request)) as chunks:
+                async for chunk in chunks:
+                    accumulator.feed(chunk)
+                    yield chunk
+            message = recorded_form(accumulator.finish().message, request.agent.name)
+            debug_print("Received completion:", message, run=run)
+            if not (message["tool_calls"] and execute_tools):
+                debug_print("Ending turn.", run=run)
+
+        def call_tool(call: ToolCall, context: dict[str, Any], started: Started, /) -> Awaitable[ToolOutcome]:
+            debug_print(call_text(call), run=run)
+            return handlers.call_tool(call, context, started)
+
+        return replace(handlers, complete=complete, call_tool=call_tool)
+
+    return wrap
+
+
+def call_text(call: ToolCall) -> str:
+    """Return the line that is printed before a call runs."""
+    if call.tool is None:
+        return f"Tool {call.name} not found in function map."
+    arguments = arguments_or_text(call.arguments)
+    return f"Processing tool call: {call.name} with arguments {arguments}"
+
+
+def debug_print(*parts: object, run: RunInfo | None = None) -> None:
+    """Print one line with the time in front, as Swarm does, and log it. The line has colours only in a terminal."""
+    text = " ".join(map(str, parts))
+    logger.debug("%s", text, extra=NO_RUN if run is None else run.log_fields)
+    now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    line = f"\033[97m[\033[90m{now}\033[97m]\033[90m {text}\033[0m" if has_colours() else f"[{now}] {text}"
+    # A run must not end because its text cannot be printed, so a character that stdout does not have is printed as an escape.
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(line.encode(encoding, "backslashreplace").decode(encoding))  # noqa: T201 - printing is its purpose

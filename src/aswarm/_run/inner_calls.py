@@ -32,9 +32,8 @@ from .calls_inside import CODE_STARTED, OTHER_CALLS, CallsInside, Read, check_de
 from .current_call import Running, running
 from .execution import finished_event
 from .group import run_group
-from .plan import plan
 from .run_info import OuterRun
-from .turn import Turn
+from .turn import Turn, plan
 
 NOT_AWAITED = "not run: the code ended without it"
 

@@ -31,9 +31,9 @@ from aswarm._wire.request import RequestSettings
 from .group import run_group
 from .handlers import Handlers
 from .options import RunOptions
-from .plan import plan
 from .state import RunState
 from .streams import EventDelivery
+from .turn import plan
 
 logger = logging.getLogger("aswarm")
 

@@ -38,8 +38,7 @@ from .hints import (
     with_attribute,
     without_attributes,
 )
-from .nulls import without_refused_nulls
-from .strict_schema import strict_parameters
+from .strict_schema import strict_parameters, without_refused_nulls
 
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the API's own pattern
 _LOCAL_NAME = re.compile(r"[\w-]{1,64}")  # names that most local servers accept

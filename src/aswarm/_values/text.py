@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
 
 # All control characters except the line break and the tab. The last two ranges change the direction of writing: an attacker
 # could use them to show a user other arguments than the arguments that run (CVE-2021-42574).
@@ -86,3 +87,7 @@ def shortened(text: str, limit: int) -> str:
 def one_line(text: object, limit: int = 300) -> str:
     """Return the clean text on one line of at most `limit` characters. Each sequence of white space becomes one space."""
     return shortened(clean(" ".join(str(text).split())), limit)
+
+
+# The fields of a log record outside of a run. Without them, a log format with `%(run_id)s` would fail for such a record.
+NO_RUN: Mapping[str, None] = {"run_id": None, "agent": None}

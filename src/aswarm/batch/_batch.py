@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self
 
-from aswarm._values.log_fields import NO_RUN
 from aswarm._values.output import T_co
+from aswarm._values.text import NO_RUN
 from aswarm.extensions import BackgroundTask
 
 from ._host import ConcurrencyLimit, ItemJournal, LimitsOfSwarm, OpenJournal, RunToEnd

@@ -27,9 +27,9 @@ from aswarm._sql.transactions import Transaction
 from aswarm._swarm import AsyncSwarm, require_client
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, RunError
-from aswarm._values.log_fields import NO_RUN
 from aswarm._values.messages import normalize
 from aswarm._values.run_keywords import Messages
+from aswarm._values.text import NO_RUN
 from aswarm.batch import Item
 from aswarm.runs import _deleting
 from aswarm.runs._attempt import REQUEUED, RunAttempt

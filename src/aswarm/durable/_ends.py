@@ -13,7 +13,7 @@ import anyio
 from aswarm._record.entries import Entry
 from aswarm._sql.transactions import chunks
 from aswarm._values.errors import StoreError
-from aswarm._values.log_fields import NO_RUN
+from aswarm._values.text import NO_RUN
 from aswarm.runs._readers import Changes
 
 logger = logging.getLogger("aswarm")

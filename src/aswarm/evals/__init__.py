@@ -18,8 +18,7 @@ not import them.
 
 from aswarm._values import public as _public
 
-from ._calls import CaseCall
-from ._case import Case, Extent
+from ._case import Case, CaseCall, Extent
 from ._evaluate import assert_case, evaluate
 from ._files import load_cases
 from ._report import Attempt, CaseReport, Report

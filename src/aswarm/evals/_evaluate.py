@@ -32,8 +32,7 @@ from aswarm._values.run_keywords import ItemKeywords, checked_keywords
 from aswarm._values.usage import Usage
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 
-from ._calls import calls_of, unexpected, unexpected_output
-from ._case import Case, FunctionNames, as_case
+from ._case import Case, FunctionNames, as_case, calls_of, unexpected, unexpected_output
 from ._files import ResultsFile, import_agent
 from ._report import Attempt, CaseReport, Outcome, Report, progress_on
 

@@ -24,8 +24,7 @@ from aswarm._values.messages import Message
 from aswarm._values.text import counted
 from aswarm._values.usage import Usage
 
-from ._calls import CaseCall
-from ._case import Case
+from ._case import Case, CaseCall
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -14,11 +14,21 @@ from aswarm._values import public as _public
 
 from ._answer import guard_answer
 from ._check import CheckFunction
-from ._checked import Checked, CheckedAnswer, CheckedCall, CheckedInput, CheckedResult
+from ._checked import (
+    Block,
+    Blocked,
+    Checked,
+    CheckedAnswer,
+    CheckedCall,
+    CheckedInput,
+    CheckedResult,
+    Halt,
+    Replace,
+    Say,
+)
 from ._input import guard_input
 from ._judge import judge
 from ._tool import guard_tool
-from ._verdicts import Block, Blocked, Halt, Replace, Say
 
 __all__ = [
     "Block",

@@ -11,8 +11,7 @@ from aswarm._values.messages import SENT_INPUT, Message
 from aswarm.extensions import Accumulator, Completion, CompletionRequest, Handlers, Middleware
 
 from ._check import Check, CheckFunction, OnError, guarding
-from ._checked import CheckedAnswer, texts_of
-from ._verdicts import Block, Blocked, Chunk, Chunks, Replace, Say, refusal, text_completion
+from ._checked import Block, Blocked, CheckedAnswer, Chunk, Chunks, Replace, Say, refusal, text_completion, texts_of
 
 _AnswerVerdict: TypeAlias = Block | Say | Replace | None
 

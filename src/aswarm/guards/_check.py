@@ -22,8 +22,7 @@ from aswarm._values.errors import ConfigurationError, Hold, named
 from aswarm._values.json import shown
 from aswarm.extensions import Middleware
 
-from ._checked import Checked
-from ._verdicts import Replace, Verdict, refusal
+from ._checked import Checked, Replace, Verdict, refusal
 
 logger = logging.getLogger("aswarm")
 C_contra = TypeVar("C_contra", contravariant=True)

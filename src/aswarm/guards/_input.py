@@ -22,8 +22,19 @@ from aswarm._values.usage import Usage
 from aswarm.extensions import Accumulator, CompletionRequest, Handlers, Middleware
 
 from ._check import Check, CheckFunction, OnError, Pending, guarding
-from ._checked import CheckedInput
-from ._verdicts import Block, Blocked, Chunk, Chunks, Replace, Say, Verdict, is_content, refusal, text_completion
+from ._checked import (
+    Block,
+    Blocked,
+    CheckedInput,
+    Chunk,
+    Chunks,
+    Replace,
+    Say,
+    Verdict,
+    is_content,
+    refusal,
+    text_completion,
+)
 
 _InputVerdict: TypeAlias = Block | Say | Replace | None
 _END: Any = object()

@@ -19,8 +19,7 @@ from aswarm._values.messages import SENT_INPUT, WAITING, Message
 from aswarm._values.output import Output, OutputMode
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 
-from ._checked import Checked, CheckedAnswer, CheckedCall, CheckedInput
-from ._verdicts import Block
+from ._checked import Block, Checked, CheckedAnswer, CheckedCall, CheckedInput
 
 _LEFT_OUT = (OUTPUT_ITEMS, WAITING, SENT_INPUT)
 _QUESTION = (

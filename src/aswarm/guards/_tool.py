@@ -11,8 +11,19 @@ from aswarm._values.json import is_json, is_object
 from aswarm.extensions import Handlers, Middleware, Started, ToolCall, ToolOutcome
 
 from ._check import Check, CheckFunction, OnError, guarding
-from ._checked import CheckedCall, CheckedResult
-from ._verdicts import Block, Blocked, Halt, Replace, Say, Verdict, is_content, refusal, with_reason
+from ._checked import (
+    Block,
+    Blocked,
+    CheckedCall,
+    CheckedResult,
+    Halt,
+    Replace,
+    Say,
+    Verdict,
+    is_content,
+    refusal,
+    with_reason,
+)
 
 _CallVerdict: TypeAlias = Block | Say | Replace | Halt | Hold | None
 _ResultVerdict: TypeAlias = Block | Say | Replace | Halt | None

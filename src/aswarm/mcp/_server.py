@@ -38,9 +38,9 @@ from pydantic import ValidationError
 from aswarm import __version__
 from aswarm._blocking.sync_swarm import wait_on_event_loop
 from aswarm._runtime.backend import current_loop
-from aswarm._tools.nulls import without_optional_nulls
+from aswarm._tools.strict_schema import without_optional_nulls
 from aswarm._values.errors import CallerMistake, CallLost, ConfigurationError, ToolError, ToolTimeout
-from aswarm._values.log_fields import NO_RUN
+from aswarm._values.text import NO_RUN
 from aswarm.extensions import Approval, CallDecision, Tool, current_call, function_tool, progress
 
 from ._functions import FunctionOptions, Shown, may_repeat, parameters_of, runs_alone, value_of

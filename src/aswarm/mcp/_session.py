@@ -18,7 +18,7 @@ from mcp import Client
 from mcp.types import Tool
 
 from aswarm._values.errors import CallerMistake
-from aswarm._values.log_fields import NO_RUN
+from aswarm._values.text import NO_RUN
 from aswarm.extensions import BackgroundTask, without_current_call
 
 _CLOSE_SECONDS = 5.0  # a server has this time to stop; afterwards, its process is killed, or its connection is dropped

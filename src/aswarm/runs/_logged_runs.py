@@ -30,7 +30,7 @@ from aswarm._sql.transactions import Transaction, chunks
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, StoreError
-from aswarm._values.log_fields import NO_RUN
+from aswarm._values.text import NO_RUN
 from aswarm.conversations import Conflict, Stored
 from aswarm.conversations._base import SQLStore
 

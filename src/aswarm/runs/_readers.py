@@ -18,7 +18,7 @@ from aswarm._log import runs as log
 from aswarm._record.entries import now
 from aswarm._sql.database import Database
 from aswarm._values.errors import StoreError
-from aswarm._values.log_fields import NO_RUN
+from aswarm._values.text import NO_RUN
 
 from ._live import LiveRun
 from ._runs import RunRecord

@@ -21,8 +21,8 @@ from aswarm._record.entries import as_json
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError
 from aswarm._values.json import is_object, jsonable, shown
-from aswarm._values.log_fields import NO_RUN
 from aswarm._values.messages import Message, text_of
+from aswarm._values.text import NO_RUN
 from aswarm.runs._requests import ClientRequest, ClientTool, InvalidRequest, NewMessage, RequestRefused
 from aswarm.runs._run import Run
 from aswarm.runs._runs import NewRun, RunActive

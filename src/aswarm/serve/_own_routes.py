@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 from aswarm._record.entry_maker import EntryMaker, ErrorText, general_error
 from aswarm._run.streams import EventStream
 from aswarm._values.agent import Response
-from aswarm._values.log_fields import NO_RUN
 from aswarm._values.messages import Message
+from aswarm._values.text import NO_RUN
 from aswarm.runs._live import LiveEntries
 from aswarm.runs._run import Run
 from aswarm.runs._show import Show, check_show, show_answers

@@ -32,7 +32,7 @@ from aswarm._record.entry_maker import ErrorText
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.log_fields import NO_RUN
+from aswarm._values.text import NO_RUN
 from aswarm.conversations import Store
 from aswarm.runs._local_runs import LocalRuns
 from aswarm.runs._requests import CallAnswer

@@ -385,14 +385,14 @@ FAULTS = (
     # --- the turn, agents as tools and eager tools ---
     fault(
         "calls with equal ids that may wait run together",
-        "_run/plan.py",
+        "_run/turn.py",
         "keys and ((call.id, call.name) in keys or not",
         "keys and (not",
         tests=("tests/run/test_waiting_order.py::test_calls_of_one_id_and_name",),
     ),
     fault(
         "a writer passes a waiting call that reads the context",
-        "_run/plan.py",
+        "_run/turn.py",
         "any(other.takes_context or other.may_return_result for other in waiting)",
         "any(other.may_return_result for other in waiting)",
         tests=("tests/run/test_plan.py::test_groups",),
