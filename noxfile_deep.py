@@ -28,7 +28,7 @@ FAST = ["-m", "not slow and not heavy", "--hypothesis-profile=quick"]
 CORE = {
     "_wire": ["sse", "accumulator", "merge"],
     "_rate_limits": ["policy", "rate_limiter"],
-    "_run": ["plan", "state"],
+    "_run": ["turn", "state"],
 }
 
 
@@ -280,7 +280,7 @@ def soak(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Run mutation tests of the core; `-- sse plan`: only of these modules. About 40 minutes on two cores.
+    """Run mutation tests of the core; `-- sse turn`: only of these modules. About 40 minutes on two cores.
 
     mutmut changes one expression after another in a copy, and runs the tests of the module's room, except the slow tests. The
     session prints the changes that no test detects, and counts all changes. mutmut changes only functions without a decorator.
