@@ -10,7 +10,7 @@ from functools import partial
 from os import PathLike
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from ._providers.apis import checked_api
 from ._providers.default_client import check_transport, close_client, make_client
@@ -146,7 +146,8 @@ class AsyncSwarm:
         self._empty_content = empty_content
         # A connection works only on the event loop that opened it. The blocking clients of `Swarm` need no event loop.
         self._own_clients: PerLoop[Any] | PerProcess[Any] = PerLoop(partial(make_client, transport, self._api))
-        self._closed_loops: WeakSet[object] = WeakSet()
+        # The number of open `async with` blocks, by event loop; 0 after `aclose`.
+        self._blocks: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._runners = PerLoop(partial(self._runner_class, max_threads))
         self._resources = checked_resources(resources)
         self._instruct = partial(resolve_instructions, function_runner=self._runners.get, resources=self._resources)
@@ -171,7 +172,7 @@ class AsyncSwarm:
         return self._own_clients.get()
 
     def _is_closed(self) -> bool:
-        return bool(self._closed_loops) and current_loop() in self._closed_loops
+        return bool(self._blocks) and self._blocks.get(current_loop()) == 0
 
     @overload
     def run(
@@ -399,9 +400,9 @@ class AsyncSwarm:
             budget.provider_url = str(getattr(client, "base_url", "")) or None
         eager: EagerMiddleware | None = None
         if self._eager_tools and options.execute_tools:
-            always, threads_only = self._eager_tools == "always", self._runner_class.runs_everything
-            include_usage = self._include_usage is not False
-            eager = EagerMiddleware(state, always=always, include_usage=include_usage, threads_only=threads_only)
+            always, usage = self._eager_tools == "always", self._include_usage is not False
+            threads_only = self._runner_class.runs_everything
+            eager = EagerMiddleware(state, always=always, include_usage=usage, threads_only=threads_only)
         stack = MiddlewareStack(
             budget=None if budget is None else budget_middleware(budget),
             debug=debug_middleware(execute_tools=options.execute_tools) if options.debug else None,
@@ -419,18 +420,24 @@ class AsyncSwarm:
 
     async def aclose(self) -> None:
         """Close the swarm and its own client in this event loop. A client that was passed stays open."""
-        self._closed_loops.add(current_loop())
+        self._blocks[current_loop()] = 0
         if (client := self._own_clients.pop()) is not None:
             await close_client(client)
 
     async def __aenter__(self) -> Self:
-        """Open the swarm in this event loop. Raises ConfigurationError if there is no client, and no key to create one."""
-        self._closed_loops.discard(current_loop())
-        require_client(self)
+        """Open the swarm in this event loop. Raises ConfigurationError if there is no client, and no key to create one.
+
+        The end of the last of several blocks closes the swarm.
+        """
+        blocks = self._blocks.pop(current_loop(), 0)
+        self._open_client()
+        self._blocks[current_loop()] = blocks + 1
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        self._blocks[current_loop()] = blocks = self._blocks.get(current_loop(), 0) - 1
+        if blocks <= 0:
+            await self.aclose()
 
 
 def _open_journal(path: str | PathLike[str], fingerprint: Mapping[str, str], agents: Iterable[Agent]) -> Journal:
@@ -439,9 +446,5 @@ def _open_journal(path: str | PathLike[str], fingerprint: Mapping[str, str], age
     return Journal(path, fingerprint, agents)
 
 
-prepare = AsyncSwarm._prepare  # for the packages of aswarm that record runs
-
-
-def require_client(swarm: AsyncSwarm) -> None:
-    """Create the swarm's own client, if it has none yet, so that a service without a key fails when it starts."""
-    swarm._open_client()
+# For the packages of aswarm that record runs. A service without a key fails when it starts, because it requires a client then.
+prepare, require_client = AsyncSwarm._prepare, AsyncSwarm._open_client

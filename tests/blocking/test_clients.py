@@ -184,6 +184,8 @@ def test_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(ConfigurationError, match=r"this Swarm is closed; run inside its `with` block"):
                 use()
         with swarm:
+            with swarm:  # only the end of the last block closes the Swarm
+                assert swarm.run(Agent(), "Go").text == "Hi"
             assert swarm.run(Agent(), "Go").text == "Hi"
             assert swarm.client is not client
 

@@ -197,6 +197,8 @@ def test_a_swarm_that_is_closed_refuses_until_it_is_entered_again(transport: Tra
         with pytest.raises(ConfigurationError, match="this AsyncSwarm is closed"):
             await swarm.run(Agent(), "Hi")
         async with swarm:
+            async with swarm:  # only the end of the last block closes the swarm
+                assert (await swarm.run(Agent(), "Hi")).text == "Bearer from the environment"
             assert (await swarm.run(Agent(), "Hi")).text == "Bearer from the environment"
             assert swarm.client is not first
 

@@ -192,6 +192,7 @@ class Swarm:
         self._engine = BlockingEngine(client, **checked_keywords("Swarm", keywords, SwarmKeywords))
         self._lock = threading.Lock()
         self._streams: weakref.WeakSet[SyncClassicStream | SyncEventStream[Any]] = weakref.WeakSet()
+        self._blocks = 0  # open `with` blocks
 
     @property
     def client(self) -> Any:
@@ -358,13 +359,22 @@ class Swarm:
         return stream
 
     def __enter__(self) -> Self:
-        """Open the Swarm. Raises ConfigurationError if there is no client, and no key to create one."""
+        """Open the Swarm. Raises ConfigurationError if there is no client, and no key to create one.
+
+        The end of the last of several blocks closes the Swarm.
+        """
         self._engine.is_closed = False
         self._engine._open_client()
+        with self._lock:
+            self._blocks += 1
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        with self._lock:
+            self._blocks -= 1
+            is_last = not self._blocks
+        if is_last:
+            self.close()
 
 
 # The original methods. Code for Swarm may override them or replace them with a mock, even on the class; `run` then raises.
