@@ -75,25 +75,28 @@ async def test_a_reader_far_behind_reads_the_log(tmp_path: Path, workshop: Works
         assert len(entries) > 1_000
 
 
-@pytest.mark.parametrize("is_read", [True, False])
-async def test_readers_that_come_and_go_leave_no_task(tmp_path: Path, workshop: Workshop, is_read: bool) -> None:
-    """One task waits for the next reader, after however many readers; none beside a reader, or after the end."""
-
-    def waiting() -> int:
-        return sum("_cancel_unread" in (task.name or "") for task in anyio.get_running_tasks())
-
-    async with in_file(tmp_path, [call("slow"), "Done."], workshop) as place:
+async def test_readers_cost_no_task(tmp_path: Path, workshop: Workshop) -> None:
+    """Neither while they wait, here or in another process, nor when they have left a run that waits for the next reader."""
+    async with in_file(tmp_path, [call("slow"), "Done."], workshop) as place, in_file(tmp_path, [], workshop) as two:
         run = await place.start_slow(on_disconnect=3600)
-        for _ in range(5 if is_read else 0):
-            with run._reading():
-                await settle()
-                assert waiting() == 0
+        await settle()
+        before = len(anyio.get_running_tasks())
+        async with anyio.create_task_group() as group:
+
+            async def read(run: Run) -> None:
+                with run._reading():
+                    await run.read((await run._runs.get(run.id, user="ann")).last)
+
+            for reader in (run, elsewhere(run, two)) * 3:
+                group.start_soon(read, reader)
+            await anyio.sleep(0.1)
             await settle()
-            assert waiting() == 1
+            assert len(anyio.get_running_tasks()) == before + 6
+            group.cancel_scope.cancel()
+        await settle()
+        assert len(anyio.get_running_tasks()) == before
         workshop.go.set()
         await run.last_entry()
-        await settle()
-        assert waiting() == 0
 
 
 async def test_leaving_the_block_stops_runs_and_keeps_them(workshop: Workshop) -> None:

@@ -62,6 +62,7 @@ _A_FACT = re.compile(rb'^(?!\{"seq":\d+,"at":\d+,"type":"(?:%b)")' % "|".join(so
 _DEATHS = "deaths + CASE status WHEN 'running' THEN 1 ELSE 0 END"
 _RELEASE = "UPDATE aswarm_run SET status = 'queued', owner = NULL"
 ROWS_AT_ONCE = 200
+_IDS_AT_ONCE = 500
 _BYTES_AT_ONCE = 256_000
 HAS_LATER_RUN = (
     'EXISTS (SELECT 1 FROM aswarm_run later WHERE later."user" = aswarm_run."user" '
@@ -285,10 +286,15 @@ def touch(run_ids: Sequence[str]) -> Transaction[None]:
         yield "UPDATE aswarm_run SET last_read = ? WHERE id = ?", (now(), run_id)
 
 
-def last_read(run_id: str) -> Transaction[int]:
-    """Return the last time at which a process recorded readers of the run, in milliseconds since the epoch."""
-    rows = yield "SELECT last_read FROM aswarm_run WHERE id = ?", (run_id,)
-    return int(rows[0][0]) if rows else 0
+def last_reads(run_ids: Sequence[str]) -> Transaction[dict[str, int]]:
+    """Return the last time at which a process recorded readers of each run, in milliseconds since the epoch."""
+    times: dict[str, int] = {}
+    for some in chunks(run_ids, ROWS_AT_ONCE):
+        times |= {
+            run_id: int(last_read)
+            for last_read, run_id in (yield f"SELECT last_read, id FROM aswarm_run WHERE id IN ({marks(some)})", some)
+        }
+    return times
 
 
 # --- reading ---
@@ -350,8 +356,10 @@ def _unreachable(agents: Sequence[str]) -> str:
 
 def ended(run_ids: Sequence[str]) -> Transaction[list[str]]:
     """Return the ids of the ended runs."""
-    rows = yield f"SELECT id FROM aswarm_run WHERE id IN ({marks(run_ids)}) AND {ACTIVE}", run_ids
-    active = set(chain.from_iterable(rows))
+    active = set[str]()
+    for some in chunks(run_ids, _IDS_AT_ONCE):
+        rows = yield f"SELECT id FROM aswarm_run WHERE id IN ({marks(some)}) AND {ACTIVE}", some
+        active.update(chain.from_iterable(rows))
     return [run_id for run_id in run_ids if run_id not in active]
 
 

@@ -19,7 +19,7 @@ from .databases import PostgresServer, SQLiteFile
 from .liveness import FileLocks, Liveness, PostgresLocks
 from .transactions import single
 
-_CHECK_EVERY = 1.0  # seconds
+_RECONNECT_AFTER = 0.5  # seconds
 
 
 class Processes:
@@ -30,6 +30,7 @@ class Processes:
         self._database = database
         self._locks: Liveness | None = None
         self._listener: _Listener | None = None
+        self._holds = False
         self._limiter: anyio.CapacityLimiter  # a connection serves one call at a time
 
     @property
@@ -48,7 +49,7 @@ class Processes:
 
         Raises ConfigurationError if the database has no locks.
         """
-        self._limiter = anyio.CapacityLimiter(1)
+        self._limiter, self._holds = anyio.CapacityLimiter(1), holds
         if isinstance(self._database, SQLiteFile):
             self._locks = FileLocks(self._database.path)
         elif isinstance(self._database, PostgresServer):
@@ -68,10 +69,14 @@ class Processes:
     async def _call(self, function: Any, *args: object) -> Any:
         return await seams.run_sync(partial(function, *args), limiter=self._limiter)
 
-    async def watch(self) -> None:
-        """Check the lock of this process every second, and acquire it again after a loss. Run until cancelled."""
-        while isinstance(self._locks, PostgresLocks):
-            await anyio.sleep(_CHECK_EVERY)
+    @property
+    def may_lose_lock(self) -> bool:
+        """Whether this process has its lock only as long as a connection. Then it must call `check` again and again."""
+        return self._holds and isinstance(self._locks, PostgresLocks)
+
+    async def check(self) -> None:
+        """Check the lock of this process, and acquire it again after a loss."""
+        if self._locks is not None:
             await self._call(self._locks.check)
 
     @asynccontextmanager
@@ -119,4 +124,4 @@ class _Listener:
                 while not self._stopped.is_set():
                     for news in connection.notifies(timeout=0.5, stop_after=1):
                         self.heard += news.payload != self._database.sender
-            self._stopped.wait(_CHECK_EVERY / 2)
+            self._stopped.wait(_RECONNECT_AFTER)

@@ -28,7 +28,7 @@ class DurableRun(Run):
 
         Raises RuntimeError if the `DurableRuns` object is closed before the end.
         """
-        await self._durable_runs._ends.wait(self.id)
+        await self._durable_runs._notifier.end_of(self.id)
         self.record = await self._runs.get(self.id, user=self.record.user)
         return self.record
 
@@ -37,7 +37,7 @@ class DurableRun(Run):
 
         Raises RunNotFound if the log was deleted.
         """
-        last = await self._durable_runs._ends.wait(self.id)  # None if another process has ended the run
+        last = await self._durable_runs._notifier.end_of(self.id)  # None if another process has ended the run
         if last is None:
             last = await self._durable_runs._last_of(self.id)
         self._note_end(last)

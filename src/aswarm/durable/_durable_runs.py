@@ -36,14 +36,12 @@ from aswarm.runs._attempt import REQUEUED, RunAttempt
 from aswarm.runs._live import LiveRun
 from aswarm.runs._logged_runs import LoggedRuns, record_of
 from aswarm.runs._prepared import RunFactory
-from aswarm.runs._readers import logged
 from aswarm.runs._runs import ConversationNotFound, Limits, NewRun, RunActive, RunRecord, RunStatus
 from aswarm.runs._starting import Taken
 
 from ._database import store_of
 from ._dbos import Engine, EngineSettings, check_least, executor_of_host
 from ._durable_run import DurableRun
-from ._ends import Ends
 from ._map import named, run_all
 
 logger = logging.getLogger("aswarm")
@@ -135,7 +133,6 @@ class DurableRuns(LoggedRuns):
         )
         self._engine: Engine
         self._last_attempts: anyio.Lock
-        self._ends = Ends(self._ended_elsewhere)
 
     def _as_client(self) -> DurableRuns:
         """Execute no runs in this process, which can still start, read, cancel and answer runs. Returns this object.
@@ -167,7 +164,6 @@ class DurableRuns(LoggedRuns):
         if self._settings.works:
             await self._warn()
         self._watch()
-        self._readers.background.start_soon(self._ends.watch, self._changes)
 
     async def _warn(self) -> None:
         """Log warnings: for queued runs that this process cannot execute, and for limits of this process alone."""
@@ -309,7 +305,7 @@ class DurableRuns(LoggedRuns):
                 raise asyncio.CancelledError  # otherwise DBOS would record the end of a run that another attempt continues
 
     async def _take(self, run_id: str, **options: Unpack[log.TakeOptions]) -> Taken | None:
-        if self._draining.is_set:
+        if self._notifier.is_draining:
             raise asyncio.CancelledError
         return await self._take_run(run_id, **options)
 
@@ -325,8 +321,11 @@ class DurableRuns(LoggedRuns):
 
     async def _requeue(self, live: LiveRun) -> None:
         """See `LoggedRuns`. This only releases the run; the engine puts it into the queue when the engine closes."""
-        with logged("a run cannot be returned to the queue; another process takes it over when this process ends"):
+        try:
             await self._database.run(log.release, live.record.id, live.attempt)
+        except Exception:  # each driver of a database has its own errors
+            text = "a run cannot be returned to the queue; another process takes it over when this process ends"
+            logger.exception(text, extra=live.record.log_fields)
         self._detach(live)
 
     # --- the other methods of `Runs` ---
@@ -397,16 +396,6 @@ class DurableRuns(LoggedRuns):
         await self._engine.delete(run_ids)
 
     # --- many runs ---
-
-    def _detach(self, live: LiveRun, last: Entry | None = None) -> None:
-        super()._detach(live, last)
-        if last is not None:
-            self._ends.note(live.record.id, last)
-
-    async def _ended_elsewhere(self, run_ids: Sequence[str]) -> list[str]:
-        here = {run_id for run_id, live in self._live.items() if not live.is_fenced}
-        elsewhere = [run_id for run_id in run_ids if run_id not in here]
-        return await self._database.submit(lambda: log.ended(elsewhere), reads_only=True) if elsewhere else []
 
     def map(
         self,

@@ -61,7 +61,7 @@ class RunAttempt:
         """Execute the run until its end is written, or until another attempt can continue it."""
         live, record = self.live, self.live.record
         if record.on_disconnect not in ("finish", "cancel") and not live.readers:
-            self._runs._readers.mark_unread(live)
+            self._runs._notifier.mark_unread(live)
         error: Exception | None = None
         reason: str | None = self._runs._stop_reason
         try:

@@ -11,9 +11,11 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup
 
+from aswarm._sql.database import Database
+
 from ._live import LiveRun
+from ._notifier import Notifier
 from ._runs import ShuttingDown
-from ._shutdown import Draining
 
 
 class Lifetime(ABC):
@@ -27,24 +29,26 @@ class Lifetime(ABC):
     _deadline = math.inf
     _resources: AsyncExitStack
 
-    def __init__(self) -> None:
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._starts: set[anyio.Event] = set()
         self._live: dict[str, LiveRun] = {}
-        self._draining = Draining()
+        self._notifier = Notifier(database, self._live)
         self.is_open: bool = False
 
     def _check_open(self) -> None:
         if not self.is_open:
             name = type(self).__name__
             raise RuntimeError(f"the runs are not open: use `async with {name}(...)`, or the lifespan of the service")
-        if self._draining.is_set:
+        if self._notifier.is_draining:
             raise ShuttingDown
 
     async def __aenter__(self) -> Self:
         if self.is_open:
             raise RuntimeError("these runs are already open; share this object, or create another one")
-        self._draining = Draining()
+        self._notifier = Notifier(self._database, self._live)
         self._deadline, self._resources = math.inf, AsyncExitStack()
+        self._resources.callback(self._notifier.close)
         # The outermost scope: `_close` shields it, so that no cancellation interrupts the closing.
         self._closing = self._resources.enter_context(anyio.CancelScope())
         try:
@@ -80,9 +84,7 @@ class Lifetime(ABC):
 
         A second call can shorten the time, but not extend it.
         """
-        self._draining.set()
-        for live in self._live.values():
-            live.wake()
+        self._notifier.drain()
         self._deadline = min(self._deadline, anyio.current_time() + seconds)
         with anyio.CancelScope(shield=True):
             with anyio.CancelScope(deadline=self._deadline):

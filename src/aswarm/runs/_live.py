@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -17,10 +17,12 @@ import anyio
 from aswarm._log import runs as log
 from aswarm._log.runs import LogRow
 from aswarm._record.entries import Entry
-from aswarm._runtime.backend import call_later, scheduler
+from aswarm._runtime.backend import scheduler
 from aswarm._sql.database import Database
 from aswarm._sql.transactions import PendingTransaction, Transaction
 from aswarm._values.errors import StoreError
+
+from ._notifier import News
 
 if TYPE_CHECKING:
     from ._runs import RunRecord
@@ -41,12 +43,10 @@ class LiveEntries:
     is_fenced = False
 
     def __init__(self) -> None:
+        self.news = News()
         self.ended = anyio.Event()
         self._first: int = 0  # the number of the oldest entry in memory
         self._entries: list[Entry] = []
-        self._news: anyio.Event | None = None
-        self._wakes_within = math.inf  # seconds until the timer wakes the readers; infinite without a timer
-        self._stop_timer: Callable[[], object] = self.ended.is_set  # does nothing without a timer
 
     @property
     def last(self) -> int:
@@ -56,19 +56,12 @@ class LiveEntries:
     def add(self, entry: Entry) -> None:
         """Add the next entry, and wake the readers."""
         self._entries.append(entry)
-        self.wake()
+        self.news.wake()
 
     def end(self) -> None:
         """Mark the list as complete."""
         self.ended.set()
-        self._stop_timer()
-        self.wake()
-
-    def wake(self) -> None:
-        """Wake the readers."""
-        if self._news is not None:
-            self._news.set()
-            self._news = None
+        self.news.end()
 
     def above(self, after: int) -> list[Entry] | None:
         """Return the entries with numbers above `after`: an empty list if there are none yet, None if they are not in memory."""
@@ -82,32 +75,19 @@ class LiveEntries:
         """Return whether the oldest entry in memory follows the entry `after`, although numbers between them are missing."""
         return False
 
-    async def read(self, after: int) -> list[Entry]:
+    async def next(self, after: int, seconds: float = math.inf) -> Sequence[Entry] | None:
         """Wait for entries with numbers above `after`, and return them.
 
-        The list is empty after the last entry, or if the entries are not in memory.
+        The result is empty after the last entry, or if the entries are not in memory. It is None after this number of seconds, or
+        earlier.
         """
-        while (entries := self.above(after)) is not None:
-            if entries:
-                return entries
-            await self.wait()
-        return []
-
-    async def wait(self, seconds: float = math.inf) -> None:
-        """Wait until `wake` is called, at most this number of seconds. This may return earlier.
-
-        All readers share one timer, because a cancel scope for each wait would double the cost of an entry for a reader.
-        """
-        if seconds < self._wakes_within:
-            self._stop_timer()
-            self._wakes_within, self._stop_timer = seconds, call_later(seconds, self._wake_in_time)
-        if self._news is None:
-            self._news = anyio.Event()
-        await self._news.wait()
-
-    def _wake_in_time(self) -> None:
-        self._wakes_within = math.inf
-        self.wake()
+        entries = self.above(after)
+        if entries is None:
+            return ()
+        if not entries:
+            await self.news.next(seconds).wait()
+            entries = self.above(after)
+        return entries or None
 
 
 class LiveRun(LiveEntries):
@@ -115,8 +95,7 @@ class LiveRun(LiveEntries):
 
     `first`: the number of the first entry of the attempt. `reason`: why the run was cancelled, or None. `is_fenced`: whether
     another attempt has taken over the run; this attempt must then not write any more. `readers`: the current number of
-    readers. `unread`: the scope of the task that cancels the run if no reader comes. `bytes`: the size of the log.
-    `failure`: the error of the last try to write the end.
+    readers. `bytes`: the size of the log. `failure`: the error of the last try to write the end.
     """
 
     def __init__(self, record: RunRecord, attempt: int, database: Database, *, first: int = 0) -> None:
@@ -126,7 +105,6 @@ class LiveRun(LiveEntries):
         self.scope = anyio.CancelScope()
         self.reason: str | None = None
         self.readers = 0
-        self.unread = anyio.CancelScope()
         self.bytes = 0
         self.failure: StoreError | None = None
         self._database = database
@@ -242,12 +220,12 @@ class LiveRun(LiveEntries):
         while not self.ended.is_set():
             if self.failure is not None and self.failure is not before:
                 raise self.failure
-            await self.wait()
+            await self.news.next().wait()
 
     def fail(self, failure: StoreError) -> None:
         """Wake the tasks in `wait_for_end`, so that they raise this error: the end of the run cannot be written."""
         self.failure = failure
-        self.wake()
+        self.news.wake()
 
     def cancel(self, reason: str) -> None:
         """Stop the run. If it is already stopped, its first reason stays."""
@@ -255,16 +233,11 @@ class LiveRun(LiveEntries):
             self.reason = reason
             self.scope.cancel()
 
-    def end(self) -> None:
-        """Mark the run as complete, and stop the task that waits for a reader."""
-        self.unread.cancel()
-        super().end()
-
     def fence(self) -> None:
         """Stop this attempt, because another attempt has taken over the run."""
         self.is_fenced = True
         self.cancel("superseded")
-        self.wake()
+        self.news.wake()
 
     def detach(self) -> None:
         """Mark the run as executed by another process. Its readers continue with the log."""

@@ -103,14 +103,13 @@ class LocalRuns(LoggedRuns):
         self.is_open = True  # before the takeover, because the functions of a continued run may start runs
         await self._take_over()
         self._watch()
-        self._readers.background.start_soon(self._processes.watch)
 
     def _detach(self, live: LiveRun, last: Entry | None = None) -> None:
         """See `LoggedRuns`. In memory, this also deletes old runs, because many runs may end before the next regular check."""
         super()._detach(live, last)
         self._ended_runs += 1
         if self._is_in_memory and self._ended_runs % _FORGET_AFTER == 0:
-            self._readers.background.start_soon(self._forget_old)
+            self._notifier.poll_soon(self._forgetting)
 
     async def _take_over(self) -> bool:
         is_over = False

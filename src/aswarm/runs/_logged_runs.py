@@ -6,6 +6,7 @@ A subclass decides which process executes a run, and what happens to the runs of
 from __future__ import annotations
 
 import logging
+import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -38,8 +39,8 @@ from . import _deleting, _starting
 from ._attempt import RunAttempt
 from ._lifetime import Lifetime, task_group
 from ._live import LiveRun
+from ._notifier import Poll
 from ._prepared import RunFactory, conversation_key
-from ._readers import Changes, Readers, logged
 from ._run import Run
 from ._runs import (
     AnswersRefused,
@@ -62,6 +63,7 @@ T = TypeVar("T")
 
 _POLICIES: Mapping[str, DisconnectPolicy] = {"finish": "finish", "cancel": "cancel"}
 _SECONDS_AFTER_FAILURE = 1.0
+_CHECK_EVERY = 1.0  # seconds
 _FORGET_EVERY = 60.0
 _DELETED_AT_ONCE = 500
 
@@ -76,21 +78,20 @@ class LoggedRuns(Lifetime):
     _delete_statements = staticmethod(_deleting.delete)
     version = ""
     store: SQLStore
-    _changes: Changes
     _processes: Processes
+    _background: TaskGroup  # polls
+    _forgetting: Poll
     _tasks: TaskGroup  # executes the attempts; not used by a subclass with a queue
 
     def __init__(self, factory: RunFactory, store: SQLStore, failover_seconds: float) -> None:
-        super().__init__()
+        super().__init__(store._database)
         self._factory, self.store = factory, store
         self.swarm: AsyncSwarm = factory.swarm
         self.agents: Mapping[str, Agent] = factory.agents
         self.limits: Limits = factory.limits
         self._known_agents, self._task_agent = factory.known, factory.task_agent
         self._logs_requests = False
-        self._database = store._database
         self._waiting: Counter[str] = Counter()  # for each user, the number of messages that wait for an active run
-        self._readers = Readers(store._database, self._draining)
         self._failover_seconds = failover_seconds
 
     def _owner(self) -> str | None:
@@ -116,17 +117,21 @@ class LoggedRuns(Lifetime):
 
         Returns the locks of the processes. `holds`: whether to acquire the lock of this process.
         """
-        self._processes, self._changes = processes, Changes(processes.version)
+        self._processes = processes
         locks = await stack.enter_async_context(processes.joined(holds=holds))
-        self._readers.background, self._readers.draining = await task_group(stack), self._draining
+        self._background = await task_group(stack)
         return locks
 
     def _watch(self) -> None:
-        background = self._readers.background
-        background.start_soon(self._keep)
+        self._forgetting = Poll("old runs cannot be deleted", _FORGET_EVERY, self._forget_old, is_long=True)
+        self._notifier.add(self._forgetting)
         if self._processes.is_shared:
-            background.start_soon(self._changes.poll, self._apply_cancel_requests, lambda: bool(self._live))
-            background.start_soon(self._readers.touch)
+            failure = "the runs of other processes cannot be looked up"
+            self._notifier.add(Poll(failure, self._failover_seconds, self._take_over, is_long=True))
+        if self._processes.may_lose_lock:
+            failure = "the lock of this process cannot be checked"
+            self._notifier.add(Poll(failure, _CHECK_EVERY, self._processes.check, is_long=True))
+        self._background.start_soon(self._notifier.poll, self._processes, self._background)
 
     # --- starting ---
 
@@ -197,10 +202,10 @@ class LoggedRuns(Lifetime):
             insert = partial(_starting.insert, start, self._enqueue)
             await self._database.submit(insert, durable=True, notifies=True)
             if start.owner is not None:
-                live = self._live[record.id] = LiveRun(record, 1, self._database)
+                live = LiveRun(record, 1, self._database)
                 live.add_first(start.run.first)
+                self._notifier.note_start(live)
                 self._tasks.start_soon(RunAttempt(self, live, start.run).execute)
-                self._changes.note_start()
         finally:
             self._starts.discard(is_over)
             is_over.set()
@@ -216,7 +221,7 @@ class LoggedRuns(Lifetime):
             raise TooManyRuns("user")
         self._waiting[new.user] += 1
         try:
-            with suppress(RunNotFound), self._draining.interrupts():
+            with suppress(RunNotFound), anyio.CancelScope() as scope, self._notifier.stops_scope(scope):
                 if new.while_running == "replace":
                     await self._stop(active.run_id, new.user, "replaced")  # the request may answer its calls
                 await Run(self, await self.get(active.run_id, user=new.user)).last_entry()
@@ -235,21 +240,19 @@ class LoggedRuns(Lifetime):
                 return await call()
             except StoreError as failure:
                 on_failure(failure)
-                if self._draining.is_set:
+                if self._notifier.is_draining:
                     raise
                 logger.exception("the database cannot be used; another attempt follows", extra=NO_RUN)
                 await anyio.sleep(_SECONDS_AFTER_FAILURE)
 
     def _detach(self, live: LiveRun, last: Entry | None = None) -> None:
         """Remove a run from this process. `last`: the last entry of the run; None if other processes continue the run."""
-        if self._live.get(live.record.id) is live:
-            self._live.pop(live.record.id)
         if last is None:
             live.detach()
         else:  # only after the commit: a reader that sees the end may start the next run of the conversation
             live.add_last(last)
             live.end()
-        self._changes.notify()
+        self._notifier.note_end(live, last)
 
     async def _requeue(self, live: LiveRun) -> None:
         """Return a run of this process to the queue."""
@@ -286,21 +289,39 @@ class LoggedRuns(Lifetime):
         live = self._live.get(run_id)
         if live is None or live.record.user != user:
             await self._find(run_id, user)
+        while (entries := await self._next(run_id, after, user)) is None:
+            pass
+        return entries
+
+    async def _next(self, run_id: str, after: int, user: str, seconds: float = math.inf) -> Sequence[Entry] | None:
+        """Return entries like `read`. Return None after this number of seconds, or earlier."""
+        until = anyio.current_time() + seconds
         while True:
-            if (live := self._live.get(run_id)) is not None and (entries := await live.read(after)):
+            if (live := self._live.get(run_id)) is not None and (entries := await live.next(after, seconds)) != ():
                 return entries
-            wait = self._changes.waiter()
-            rows, is_active = await self._database.submit(lambda: log.read(run_id, after), reads_only=True)
-            await anyio.lowlevel.checkpoint()  # `submit` of the database in memory has no checkpoint
-            if rows:
-                entries = entries_of(rows, after)
-                if entries[-1].is_last:
-                    entries[-1] = await self._last_of(run_id)
-                return entries
-            if not is_active:
-                await self._find(run_id, user)  # it may have been deleted meanwhile
-                return ()
-            await wait()
+            with self._notifier.watching(run_id) as news:
+                changed = news.next(seconds)
+                entries = await self._read_log(run_id, after, user)
+                if entries is not None:
+                    return entries
+                self._notifier.poll_soon()
+                await changed.wait()
+            if self._notifier.is_draining or anyio.current_time() >= until:
+                return None
+
+    async def _read_log(self, run_id: str, after: int, user: str) -> Sequence[Entry] | None:
+        """Return the next entries from the log: an empty list after the last entry, None if the run is active."""
+        rows, is_active = await self._database.submit(lambda: log.read(run_id, after), reads_only=True)
+        await anyio.lowlevel.checkpoint()  # `submit` of the database in memory has no checkpoint
+        if rows:
+            entries = entries_of(rows, after)
+            if entries[-1].is_last:
+                entries[-1] = await self._last_of(run_id)
+            return entries
+        if is_active:
+            return None
+        await self._find(run_id, user)  # it may have been deleted meanwhile
+        return ()
 
     async def _last_of(self, run_id: str) -> Entry:
         """Return the last entry of an ended run with its messages, which only the earlier entries contain.
@@ -365,20 +386,9 @@ class LoggedRuns(Lifetime):
             await self._database.run(self._delete_statements, some)
 
     def _reading(self, record: RunRecord) -> AbstractContextManager[LiveRun | None]:
-        return self._readers.reading(record, self._live.get(record.id))
+        return self._notifier.reading(record)
 
     # --- other processes ---
-
-    async def _keep(self) -> None:
-        """Take over the runs of dead processes, and delete old runs, until cancelled."""
-        forgotten = anyio.current_time()
-        while True:
-            await anyio.sleep(self._failover_seconds)
-            with logged("the runs of other processes cannot be looked up"):
-                await self._take_over()
-            if anyio.current_time() - forgotten > _FORGET_EVERY:
-                forgotten = anyio.current_time()
-                await self._forget_old()
 
     async def _take_run(self, run_id: str, **options: Unpack[log.TakeOptions]) -> Taken | None:
         """Start the next attempt of a run in this process. Returns None for an ended run. `options`: see `log.take`."""
@@ -394,27 +404,18 @@ class LoggedRuns(Lifetime):
             before.detach()
         first = max((row.attempt - 1) * log.ATTEMPT_NUMBERS, row.last + 1)
         live = LiveRun(record_of(row), row.attempt, self._database, first=first)
-        self._live[row.id] = live
-        self._changes.note_start()
+        self._notifier.note_start(live)
         return RunAttempt(self, live, self._factory.continued(row.id, entries[0], stored), entries)
-
-    async def _apply_cancel_requests(self) -> None:
-        """Cancel the runs of this process that another process has requested to cancel."""
-        requests = await self._database.submit(lambda: log.cancel_requests(list(self._live)), reads_only=True)
-        for run_id, reason in requests.items():
-            if live := self._live.get(run_id):
-                live.cancel(reason)
 
     async def _forget_old(self) -> None:
         """Delete the ended runs, and stop the waiting runs, that are beyond the limits."""
-        with logged("old runs cannot be deleted"):
-            surplus = partial(_deleting.surplus, self.limits, but_user=self._unlimited_user)
-            old, waiting = await self._database.read(surplus)  # it may read many rows
-            await self._delete(old)
-            for run_id in waiting:
-                with suppress(RunNotFound):
-                    record = await self._find(run_id, None)
-                    await _starting.close_open_calls(self._database, record, "too_many_waiting")
+        surplus = partial(_deleting.surplus, self.limits, but_user=self._unlimited_user)
+        old, waiting = await self._database.read(surplus)  # it may read many rows
+        await self._delete(old)
+        for run_id in waiting:
+            with suppress(RunNotFound):
+                record = await self._find(run_id, None)
+                await _starting.close_open_calls(self._database, record, "too_many_waiting")
 
 
 def record_of(row: RunRow) -> RunRecord:

@@ -14,10 +14,10 @@ from aswarm._values.agent import Agent, Response
 from aswarm._values.decisions import Decisions
 from aswarm._values.errors import ConfigurationError, RunError
 
-from ._live import LiveEntries
+from ._live import LiveRun
+from ._notifier import Notifier
 from ._requests import answers_of
 from ._runs import NewRun, RunNotFound, RunRecord, Runs, status_of
-from ._shutdown import Draining
 from ._starting import ending_of
 
 
@@ -42,11 +42,14 @@ class Run:
         return self.record.conversation
 
     @property
-    def _draining(self) -> Draining:
-        return self._runs._draining
+    def _notifier(self) -> Notifier:
+        return self._runs._notifier
 
-    def _reading(self) -> AbstractContextManager[LiveEntries | None]:
+    def _reading(self) -> AbstractContextManager[LiveRun | None]:
         return self._runs._reading(self.record)
+
+    async def _next(self, after: int, seconds: float) -> Sequence[Entry] | None:
+        return await self._runs._next(self.id, after, self.record.user, seconds)
 
     async def read(self, after: int = -1) -> Sequence[Entry]:
         """Wait for entries with numbers above `after`, and return one or more. After the last entry, the result is empty."""

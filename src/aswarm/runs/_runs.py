@@ -29,9 +29,9 @@ from aswarm._values.max_turns import OF_A_WEB_SERVICE, checked_max_turns
 from aswarm._values.messages import Message
 from aswarm.conversations._base import SQLStore
 
-from ._live import LiveEntries
+from ._live import LiveRun
+from ._notifier import Notifier
 from ._requests import CallAnswer, ClientTool, RequestRefused, invalid
-from ._shutdown import Draining
 
 RunStatus: TypeAlias = Literal["running", "waiting", "finished", "failed", "stopped"]
 """The status of a run: "running" until its end."""
@@ -348,19 +348,23 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         ...
 
     @property
-    def _draining(self) -> Draining:
-        """A flag, set when the service shuts down and starts no more runs."""
+    def _notifier(self) -> Notifier:
+        """Wakes the tasks that wait for runs. It also knows whether these runs drain."""
         ...
 
     async def drain(self, seconds: float) -> None:
         """Start no more runs, and wait until all runs end. After this number of seconds, stop them."""
         ...
 
-    def _reading(self, record: RunRecord) -> AbstractContextManager[LiveEntries | None]:
+    def _reading(self, record: RunRecord) -> AbstractContextManager[LiveRun | None]:
         """Count a reader of the run during the block. A run without readers may be cancelled: see `on_disconnect`.
 
         The block gets the live entries if this process executes the run, otherwise None.
         """
+        ...
+
+    async def _next(self, run_id: str, after: int, user: str, seconds: float = ...) -> Sequence[Entry] | None:
+        """Return entries like `read`. Return None after this number of seconds, or earlier."""
         ...
 
 

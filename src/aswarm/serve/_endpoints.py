@@ -187,7 +187,7 @@ async def start(service: Service, request: Request, new: NewRun) -> Run:
 
     The client would not get the id of the new run, and could not find the run.
     """
-    async with while_connected(request.receive, None):
+    async with while_connected(request.receive):
         try:
             return Run(service.runs, await service.runs.start(new))
         except OSError as error:  # of a hook of the user, such as a store of their own

@@ -19,7 +19,6 @@ from aswarm._values.text import NO_RUN
 from aswarm.runs._live import LiveEntries
 from aswarm.runs._run import Run
 from aswarm.runs._show import Show, check_show, show_answers
-from aswarm.runs._shutdown import Draining
 
 from ._endpoints import Refusal, refusal_response
 from ._responses import HEARTBEAT_SECONDS, RunStream, StreamResponse, Wire, read_frames, while_connected
@@ -108,16 +107,14 @@ class _BoundStream(StreamResponse):
         self._on_end = on_end
         self._maker = maker
         self._entries = LiveEntries()
-        self._frames = read_frames(
-            self._entries, wire, self._entries, heartbeat_seconds=heartbeat_seconds, show=show, draining=Draining()
-        )
+        self._frames = read_frames(None, wire, self._entries, heartbeat_seconds=heartbeat_seconds, show=show)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Execute the run and send its frames, until the run ends or the client disconnects."""
         if not await self.send_start(scope, send):
             return
         failures: list[Exception] = []
-        async with while_connected(receive, None), anyio.create_task_group() as group:
+        async with while_connected(receive), anyio.create_task_group() as group:
             group.start_soon(self._run, failures)
             await self.send_frames(self._frames, send)
         for failure in failures:

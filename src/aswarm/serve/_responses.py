@@ -6,22 +6,26 @@ A response waits for the message `http.disconnect` of its client. Starlette does
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, nullcontext
+import signal
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import chain
-from typing import Protocol
+from types import FrameType
+from typing import Any, Protocol
 
 import anyio
 from starlette.responses import Response as HttpResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from aswarm._record.entries import Entry, joined, now
+from aswarm._runtime.backend import scheduler
 from aswarm.runs._live import LiveEntries
+from aswarm.runs._notifier import Notifier
 from aswarm.runs._run import Run
 from aswarm.runs._runs import RunNotFound
 from aswarm.runs._show import Show, check_show, show_answers
-from aswarm.runs._shutdown import Draining
 
 from .wires.sse import HEARTBEAT, RECONNECT
 
@@ -66,7 +70,7 @@ async def frames(
     check_show(show)
     with run._reading() as live:
         pieces = read_frames(
-            run, wire, live, after=after, heartbeat_seconds=heartbeat_seconds, show=show, draining=run._draining
+            run, wire, live, after=after, heartbeat_seconds=heartbeat_seconds, show=show, notifier=run._notifier
         )
         async with aclosing(pieces):
             async for data in pieces:
@@ -74,35 +78,33 @@ async def frames(
 
 
 async def read_frames(
-    run: Run | LiveEntries,
+    run: Run | None,
     wire: Wire,
     live: LiveEntries | None,
     *,
     after: int = -1,
     heartbeat_seconds: float,
     show: Show,
-    draining: Draining,
+    notifier: Notifier | None = None,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the frames of a run, and heartbeats.
 
-    `live`: the live entries of the run, if this process executes the run. `draining`: when it is set, the generator stops
-    early, with a frame that makes a browser reconnect.
+    `run`: reads the entries that are not in `live`. `notifier`: when it drains, the generator stops early, with a frame that
+    makes a browser reconnect.
     """
     seconds = heartbeat_seconds / 2  # a heartbeat follows two silent waits in a row, so no clock is read
     is_last = is_silent = False
     while not is_last:
-        entries: Sequence[Entry] | None
-        if live is None or (entries := live.above(after)) is None:
-            entries = await _read_log(run, after, seconds, draining)
-        elif not entries:
-            await live.wait(0 if draining.is_set else seconds)
-            entries = live.above(after) or None
+        wait = 0 if notifier is not None and notifier.is_draining else seconds
+        entries = () if live is None else await live.next(after, wait)
+        if entries == () and run is not None:
+            entries = await _read_log(run, after, wait)
         if entries:
             after, is_last = entries[-1].seq, entries[-1].is_last
             data = _encoded(entries, wire, show)
         elif entries is not None:
             return
-        elif draining.is_set:
+        elif notifier is not None and notifier.is_draining:
             data, is_last = RECONNECT, True
         else:
             data, is_silent = HEARTBEAT if is_silent else b"", True
@@ -111,19 +113,17 @@ async def read_frames(
             yield data
 
 
-async def _read_log(run: Run | LiveEntries, after: int, seconds: float, draining: Draining) -> Sequence[Entry] | None:
+async def _read_log(run: Run, after: int, seconds: float) -> Sequence[Entry] | None:
     """Return the next entries; an empty list after the last entry; None if no entry comes within this number of seconds.
 
     If the run was deleted, the result is a last entry: the response has started, so the client cannot get a 404.
     """
-    with draining.interrupts(seconds):
-        try:
-            return await run.read(after)
-        except RunNotFound as error:
-            text = str(error)
-            fields = {"error": {"type": type(error).__name__, "message": text, "public_message": text}}
-            return [Entry(after + 1, now(), "RunFailed", fields)]
-    return None
+    try:
+        return await run._next(after, seconds)
+    except RunNotFound as error:
+        text = str(error)
+        fields = {"error": {"type": type(error).__name__, "message": text, "public_message": text}}
+        return [Entry(after + 1, now(), "RunFailed", fields)]
 
 
 def _encoded(entries: Sequence[Entry], wire: Wire, show: Show) -> bytes:
@@ -193,46 +193,77 @@ class RunStream(StreamResponse):
         super().__init__(wire, headers)
         self._run = run
         self._patience = patience or 0
-        draining = run._draining if patience is None else Draining()
+        notifier = run._notifier if patience is None else None
         self._read = partial(
-            read_frames, run, wire, after=after, heartbeat_seconds=heartbeat_seconds, show=show, draining=draining
+            read_frames, run, wire, after=after, heartbeat_seconds=heartbeat_seconds, show=show, notifier=notifier
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the frames until the run ends or the client disconnects."""
         with nullcontext() if scope["method"] == "HEAD" else self._run._reading() as live:
             if await self.send_start(scope, send):
-                async with while_connected(receive, self._run._draining, self._patience):
+                async with while_connected(receive, self._run._notifier, self._patience):
                     await self.send_frames(self._read(live), send)
 
 
 @asynccontextmanager
-async def while_connected(receive: Receive, draining: Draining | None, patience: float = 0) -> AsyncGenerator[None]:
+async def while_connected(
+    receive: Receive, notifier: Notifier | None = None, patience: float = 0
+) -> AsyncGenerator[None]:
     """Cancel the block when the client disconnects.
 
     When the service stops, cancel the block after `patience` and a grace period, because a client may have stopped reading.
     """
     failure: Exception | None = None
     async with anyio.create_task_group() as group:
+        scope = group.cancel_scope
 
         async def watch_client() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            group.cancel_scope.cancel()
-
-        async def watch_service(draining: Draining) -> None:
-            with draining.interrupts():
-                await anyio.sleep_forever()
-            await anyio.sleep(patience + _GRACE)
-            group.cancel_scope.cancel()
+            scope.cancel()
 
         group.start_soon(watch_client)
-        if draining is not None:
-            group.start_soon(watch_service, draining)
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - raised below, because the task group would wrap it
-            failure = error
-        group.cancel_scope.cancel()
+        with nullcontext() if notifier is None else notifier.stops_scope(scope, patience + _GRACE):
+            try:
+                yield
+            except Exception as error:  # noqa: BLE001 - raised below, because the task group would wrap it
+                failure = error
+        scope.cancel()
     if failure is not None:
         raise failure
+
+
+# --- shutdown ---
+
+# uvicorn waits for all streams before it ends the lifespan, but a stream ends only after the service stops. If the service waited
+# for the end of its lifespan, both would wait forever. So the service handles the signal itself, before the handler of the server.
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def on_shutdown_signal(call: Callable[[], None]) -> Generator[None]:
+    """In this block, SIGTERM and SIGINT first schedule `call` on the event loop, and then run the previous handler.
+
+    Outside of the main thread, the block does nothing. The block also ignores a signal that has no handler in Python.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    schedule = scheduler()
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in _ENDING}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            schedule(call)
+        before[number](number, frame)
+
+    ours = [number for number in _ENDING if callable(before[number])]
+    for number in ours:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number in ours:
+            if signal.getsignal(number) is handle:  # otherwise the server has already set its own handler
+                signal.signal(number, before[number])

@@ -39,12 +39,12 @@ from aswarm.runs._requests import CallAnswer
 from aswarm.runs._run import Run
 from aswarm.runs._runs import DisconnectPolicy, Limits, NewRun, Runs, WhileRunning
 from aswarm.runs._show import Show, check_show, show_answers, show_answers_with, show_everything
-from aswarm.runs._shutdown import on_shutdown_signal
 
 from ._auth import Auth, host_name, is_origin_allowed, without_port
 from ._conversation_routes import conversation_routes
 from ._endpoints import Refusal, json_response, refusal_response
 from ._page_routes import page_routes
+from ._responses import on_shutdown_signal
 from .wires.agui.routes import agui_routes
 from .wires.native.routes import native_routes
 from .wires.openai.routes import openai_error, openai_routes
@@ -425,7 +425,7 @@ def _other_path(request: Request) -> str | None:
 
 def _health_of(service: Service) -> Callable[[Request], Awaitable[Response]]:
     async def health(request: Request) -> Response:
-        if service.runs._draining.is_set:
+        if service.runs._notifier.is_draining:
             return json_response({"status": "draining"}, 503, {"retry-after": "1"})
         if service.runs._is_failing:
             return json_response({"status": "failing"}, 503, {"retry-after": "1"})

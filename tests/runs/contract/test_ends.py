@@ -138,7 +138,7 @@ async def test_draining_starts_nothing_and_stops_slow_runs(place: Open) -> None:
             with run._reading():
                 group.start_soon(it.runs.drain, 0.2)
                 await anyio.wait_all_tasks_blocked()
-                assert run._draining.is_set
+                assert run._notifier.is_draining
             with pytest.raises(ShuttingDown):
                 await it.start(conversation="other")
         if it.hands_back:

@@ -111,7 +111,7 @@ def die(runs: DurableRuns) -> None:
     for live in runs._live.values():
         live.fence()
     runs._live.clear()
-    runs._draining.set()
+    runs._notifier.drain()
     runs._engine._requeue = lambda run_ids: None  # type: ignore[method-assign]
 
 

@@ -95,8 +95,8 @@ FAULTS = (
     ),
     fault(
         "the notifier does not wake the readers",
-        "runs/_live.py",
-        "            self._news.set()\n",
+        "runs/_notifier.py",
+        "            self._event.set()\n",
         "",
         "crashed_contexts",
     ),

@@ -140,7 +140,7 @@ async def _answer(
     if asked.stream:
         return RunStream(run, wire, heartbeat_seconds=service._heartbeat_seconds, show=service._show, patience=patience)
     with run._reading():
-        async with while_connected(request.receive, run._draining, patience):
+        async with while_connected(request.receive, run._notifier, patience):
             entries = [shown async for entry in run.entries() if (shown := service._show(entry)) is not None]
             has_failed = entries and entries[-1].type == "RunFailed"
             status, headers = failure_head(entries[-1]) if has_failed else (200, {})
