@@ -387,6 +387,11 @@ def first(run_id: str) -> Transaction[list[LogRow]]:
     return (yield from _rows(run_id, "ORDER BY first LIMIT 1"))
 
 
+def last(run_id: str) -> Transaction[list[LogRow]]:
+    """Return the row with the last entry of a run."""
+    return (yield from _rows(run_id, "ORDER BY first DESC LIMIT 1"))
+
+
 def facts(run_id: str) -> Transaction[list[LogRow]]:
     """Return the rows with entries other than deltas."""
     return (yield from _rows(run_id, "AND has_facts = 1 ORDER BY first"))

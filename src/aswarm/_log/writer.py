@@ -1,0 +1,106 @@
+"""`LogWriter`: the entries of one attempt of a run that are not yet in its log.
+
+It collects entries while a write is scheduled or runs. The `Database` combines the writes of many runs into one commit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal, TypeAlias
+
+from aswarm._sql.database import Database
+from aswarm._sql.transactions import PendingTransaction, Transaction
+from aswarm._values.errors import ConfigurationError
+
+from . import runs as log
+from .runs import LogRow
+
+# The row that was written; None without entries; False if another attempt has started.
+Written: TypeAlias = LogRow | Literal[False] | None
+_WITHIN = 0.05  # seconds until entries are written together: one commit for each delta would cost 100 times more
+
+
+class LogWriter:
+    """Writes the entries of an attempt in their order, each once.
+
+    It belongs to one event loop. `add` never waits. Only the thread of the database removes entries. If a write fails, the next
+    write includes its entries.
+
+    `next`: the number of the first unwritten entry. `failed`: called in the thread of the database with the error of a write, or
+    with None if the log refuses the write, because another attempt has started or the run has ended.
+    """
+
+    def __init__(
+        self, database: Database, run_id: str, attempt: int, first: int, failed: Callable[[Exception | None], object]
+    ) -> None:
+        self.next = first
+        self.run_id = run_id
+        self.attempt = attempt
+        self._database = database
+        self._failed = failed
+        self._unwritten: list[bytes] = []
+        self._due = math.inf  # the delay of the scheduled write; infinite without one, or if a commit has replaced it
+        self._not_durable: LogRow | None = None  # the last row, if only a write without `durable` contains it
+
+    def add(self, line: bytes) -> None:
+        """Add an entry. It is written within 50 ms, or with the next `commit` or end of the run."""
+        self._unwritten.append(line)
+        if self._due > _WITHIN:
+            self.schedule(_WITHIN)
+
+    def schedule(self, within: float = 0.0) -> None:
+        """Schedule a write of the unwritten entries, after at most `within` seconds."""
+        self._due = within
+        self._database.put(self._write_scheduled, self._note_scheduled, within=within, notifies=True)
+
+    async def commit(self) -> bool:
+        """Write all entries, and wait until they are on disk. Returns False if the log refuses them. Raises StoreError."""
+        self._due = math.inf
+        written = await self._database.submit(self._write_durable, self._note_durable, durable=True, notifies=True)
+        return written is not False
+
+    def row(self, last: bytes | None = None) -> LogRow | None:
+        """Return the unwritten entries and `last` as a row of the log. With `last`, nothing is scheduled any more."""
+        lines = self._unwritten.copy()  # the event loop may add entries meanwhile
+        if last is not None:
+            self._due = math.inf
+            lines.append(last)
+        return LogRow(self.next, self.next + len(lines) - 1, b"\n".join(lines)) if lines else None
+
+    # --- in the thread of the database ---
+
+    def _write(self, row: LogRow | None) -> Transaction[Written]:
+        return row if row is None or (yield from log.append(self.run_id, self.attempt, row)) else False
+
+    def _write_scheduled(self) -> Transaction[Written]:
+        return self._write(None if self._due == math.inf else self.row())
+
+    def _write_durable(self) -> Transaction[Written]:
+        # Without a change, a commit does not wait for the disk. So it writes the last row again, if it may not be there.
+        return self._write(self.row() or self._not_durable)
+
+    def _note(self, job: PendingTransaction, *, is_durable: bool) -> None:
+        row: Written = job.value
+        if job.error is not None:
+            self._failed(job.error)
+        elif row is False:
+            self._failed(None)
+        elif row is not None:
+            self._not_durable = None if is_durable else row
+            written = row.last + 1 - self.next  # not positive for a row that was written again
+            if written > 0:
+                self.next += written
+                del self._unwritten[:written]
+
+    def _note_durable(self, job: PendingTransaction) -> None:
+        self._note(job, is_durable=True)
+
+    def _note_scheduled(self, job: PendingTransaction) -> None:
+        self._note(job, is_durable=False)
+        if self._due != math.inf:
+            self._due = math.inf
+            if self._unwritten and job.error is None and job.value is not False:  # added while the write ran
+                with suppress(ConfigurationError):  # the database is being closed
+                    self.schedule(_WITHIN)
