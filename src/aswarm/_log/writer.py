@@ -19,7 +19,7 @@ from .runs import LogRow
 
 # The row that was written; None without entries; False if another attempt has started.
 Written: TypeAlias = LogRow | Literal[False] | None
-_WITHIN = 0.05  # seconds until entries are written together: one commit for each delta would cost 100 times more
+WITHIN = 0.05  # seconds until entries are written together: one commit for each delta would cost 100 times more
 
 
 class LogWriter:
@@ -44,21 +44,21 @@ class LogWriter:
         self._due = math.inf  # the delay of the scheduled write; infinite without one, or if a commit has replaced it
         self._not_durable: LogRow | None = None  # the last row, if only a write without `durable` contains it
 
-    def add(self, line: bytes) -> None:
-        """Add an entry. It is written within 50 ms, or with the next `commit` or end of the run."""
+    def add(self, line: bytes, within: float = WITHIN) -> None:
+        """Add an entry. It is written with the next write, or after at most `within` seconds."""
         self._unwritten.append(line)
-        if self._due > _WITHIN:
-            self.schedule(_WITHIN)
+        if self._due > within:
+            self.schedule(within)
 
     def schedule(self, within: float = 0.0) -> None:
         """Schedule a write of the unwritten entries, after at most `within` seconds."""
         self._due = within
-        self._database.put(self._write_scheduled, self._note_scheduled, within=within, notifies=True)
+        self._database.put(self._write_scheduled, self._note, within=within, notifies=True)
 
     async def commit(self) -> bool:
         """Write all entries, and wait until they are on disk. Returns False if the log refuses them. Raises StoreError."""
         self._due = math.inf
-        written = await self._database.submit(self._write_durable, self._note_durable, durable=True, notifies=True)
+        written = await self._database.submit(self._write_durable, self._note, durable=True, notifies=True)
         return written is not False
 
     def row(self, last: bytes | None = None) -> LogRow | None:
@@ -81,26 +81,18 @@ class LogWriter:
         # Without a change, a commit does not wait for the disk. So it writes the last row again, if it may not be there.
         return self._write(self.row() or self._not_durable)
 
-    def _note(self, job: PendingTransaction, *, is_durable: bool) -> None:
+    def _note(self, job: PendingTransaction) -> None:
         row: Written = job.value
-        if job.error is not None:
+        if job.error is not None or row is False:
             self._failed(job.error)
-        elif row is False:
-            self._failed(None)
         elif row is not None:
-            self._not_durable = None if is_durable else row
+            self._not_durable = None if job.durable else row
             written = row.last + 1 - self.next  # not positive for a row that was written again
             if written > 0:
                 self.next += written
                 del self._unwritten[:written]
-
-    def _note_durable(self, job: PendingTransaction) -> None:
-        self._note(job, is_durable=True)
-
-    def _note_scheduled(self, job: PendingTransaction) -> None:
-        self._note(job, is_durable=False)
-        if self._due != math.inf:
+        if not job.durable and self._due != math.inf:
             self._due = math.inf
-            if self._unwritten and job.error is None and job.value is not False:  # added while the write ran
+            if self._unwritten and job.error is None and row is not False:  # added while the write ran
                 with suppress(ConfigurationError):  # the database is being closed
-                    self.schedule(_WITHIN)
+                    self.schedule(WITHIN)

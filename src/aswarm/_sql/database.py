@@ -10,12 +10,14 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import anyio
 
 from aswarm._runtime import clocks, seams
+from aswarm._runtime.backend import scheduler
 from aswarm._runtime.seams import Steps
 from aswarm._values.errors import ConfigurationError, StoreError
 
@@ -133,8 +135,6 @@ class Database(ABC):
                 self._failed_at = clocks.monotonic() if isinstance(job.error, StoreError) else -float("inf")
             if job.done is not None:
                 job.done(job)
-            if job.waits:
-                job.event.set()
 
 
 class ThreadedDatabase(Database):
@@ -226,9 +226,10 @@ class ThreadedDatabase(Database):
             )
 
     def _put(self, job: PendingTransaction, within: float) -> None:
-        self._check_open()
+        if self._process != os.getpid():
+            self._check_open()
         if job.waits:
-            job.event = ThreadEvent()
+            job.event, job.call_soon = anyio.Event(), scheduler()
         due = clocks.monotonic() + within
         with self._jobs_lock:
             self._pending.append(job)
@@ -250,6 +251,7 @@ class ThreadedDatabase(Database):
         while jobs := (yield from self._next_jobs()):
             self._run_with_retries(connection, jobs)
             self._finish(jobs)
+            _wake_tasks(jobs)
             self._busy_until = clocks.monotonic() + _BUSY_SECONDS
         connection.close()
         assert self._ended is not None  # noqa: S101 - `aclose` has set it
@@ -286,6 +288,22 @@ class ThreadedDatabase(Database):
             return
 
 
+def _wake_tasks(jobs: Sequence[PendingTransaction]) -> None:
+    """Set the events of the jobs, with one callback for each event loop."""
+    by_loop: dict[Callable[..., object], list[anyio.Event]] = {}
+    for job in jobs:
+        if job.waits:
+            by_loop.setdefault(job.call_soon, []).append(job.event)
+    for call_soon, events in by_loop.items():
+        with suppress(RuntimeError):  # the loop is closed, so no task waits
+            call_soon(_set_all, events)
+
+
+def _set_all(events: Sequence[anyio.Event]) -> None:
+    for event in events:
+        event.set()
+
+
 def run_jobs(connection: DatabaseConnection, jobs: Sequence[PendingTransaction]) -> None:
     """Run jobs in one commit. If one of them fails, run each in its own commit.
 
@@ -307,8 +325,13 @@ def run_jobs(connection: DatabaseConnection, jobs: Sequence[PendingTransaction])
 
 
 def _run_together(connection: DatabaseConnection, jobs: Sequence[PendingTransaction]) -> None:
-    has_started, reads_only = False, all(job.reads_only for job in jobs)
-    needs_begin = not reads_only or any(job.snapshot for job in jobs)
+    has_started, reads_only, snapshot, durable, notifies = False, True, False, False, False
+    for job in jobs:  # not `any` and `all`, whose generators would have a frame for each job
+        reads_only &= job.reads_only
+        snapshot |= job.snapshot
+        durable |= job.durable
+        notifies |= job.notifies
+    needs_begin = snapshot or not reads_only
     for job in jobs:
         transaction, rows = job.make(), None
         try:
@@ -317,7 +340,7 @@ def _run_together(connection: DatabaseConnection, jobs: Sequence[PendingTransact
                 # Only the first statement is preceded by BEGIN, because a job may have no statement. Queries without a snapshot
                 # need no BEGIN.
                 if needs_begin and not has_started:
-                    connection.begin(reads_only=reads_only, durable=any(job.durable for job in jobs))
+                    connection.begin(reads_only=reads_only, durable=durable)
                     has_started = True
                 rows = connection.execute(statement, parameters)
         except StopIteration as done:
@@ -325,7 +348,7 @@ def _run_together(connection: DatabaseConnection, jobs: Sequence[PendingTransact
         finally:
             transaction.close()
     if has_started:
-        connection.commit(notifies=any(job.notifies for job in jobs))
+        connection.commit(notifies=notifies)
 
 
 class MemoryDatabase(Database):
@@ -364,3 +387,5 @@ class MemoryDatabase(Database):
         with self._lock:
             run_jobs(self._connection, [job])
         self._finish([job])
+        if job.waits:
+            job.event.set()

@@ -10,7 +10,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,7 @@ class SQLiteConnection:
         """
         if not isinstance(statement, str):
             return statement(self._connection)
-        # Before Python 3.13, `rowcount` of an INSERT is -1 in a Turkish locale, where the C function `tolower` has no "i" for "I".
-        # So the word is in lower case.
-        plain = statement.replace(" FOR UPDATE", "").replace(" FOR SHARE", "").replace(' COLLATE "C" ILIKE ', " LIKE ")
-        cursor = self._connection.execute(plain.replace("INSERT ", "insert ", 1), parameters)  # pyright: ignore[reportArgumentType] - SQLite raises an error for a wrong type
+        cursor = self._connection.execute(_plain(statement), parameters)  # pyright: ignore[reportArgumentType] - SQLite raises an error for a wrong type
         return [(cursor.rowcount,)] if cursor.description is None else cursor.fetchall()
 
     def begin(self, *, reads_only: bool, durable: bool) -> None:
@@ -91,6 +88,15 @@ class SQLiteConnection:
         """Close the connection. SQLite moves the write-ahead log into the file."""
         with suppress(sqlite3.Error):  # everything is committed; only the clean-up can fail
             self._connection.close()
+
+
+@lru_cache(256)
+def _plain(statement: str) -> str:
+    """Return a statement for SQLite, see `SQLiteConnection.execute`."""
+    plain = statement.replace(" FOR UPDATE", "").replace(" FOR SHARE", "").replace(' COLLATE "C" ILIKE ', " LIKE ")
+    # Before Python 3.13, `rowcount` of an INSERT is -1 in a Turkish locale, where the C function `tolower` has no "i" for "I".
+    # So the word is in lower case.
+    return plain.replace("INSERT ", "insert ", 1)
 
 
 def is_busy(error: BaseException | None) -> bool:

@@ -140,7 +140,7 @@ class PendingTransaction:
 
     `make`: returns the transaction for each attempt.
     `done`: called with this object in the thread of the database, after the result is set.
-    `waits`: whether a task waits for `event`, which is set after `done`.
+    `waits`: whether a task waits for `event`, which `call_soon` sets on its event loop after `done`.
     `reads_only`: whether the transaction changes nothing.
     `snapshot`: whether all its queries must read the same state.
     `durable`: whether it must survive a power failure.
@@ -157,4 +157,5 @@ class PendingTransaction:
     notifies: bool = False
     value: Any = field(default=None, init=False)
     error: Exception | None = field(default=None, init=False)
-    event: ThreadEvent | anyio.Event = field(init=False)
+    event: anyio.Event = field(init=False)
+    call_soon: Callable[..., object] = field(init=False)

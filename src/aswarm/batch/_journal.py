@@ -4,7 +4,7 @@ It is a SQLite file with the tables of a log, which only one process at a time c
 a write-ahead log and a lock file are in the same folder. It is not a queue. Each item is a run in the log. A rerun of the item is
 another attempt of this run, which `Recorder` records and replays. The entries of an item, and when each is written:
 
-    TurnStarted, CompletionFinished    the whole completion, with its usage     within 50 ms; the run does not wait
+    TurnStarted, CompletionFinished    the whole completion, with its usage     together with the next entry
     ToolCallStarted                    a function is about to run               before it runs: the run waits for the disk
     ToolCallFinished                   the outcome of the call                  within 50 ms; the run does not wait
     ToolCallWithdrawn                  the call stays open; its function has not run              within 50 ms
@@ -31,7 +31,9 @@ the file.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from os import PathLike, fspath
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
@@ -40,7 +42,7 @@ from pydantic_core import to_jsonable_python
 
 from aswarm._log import runs as log
 from aswarm._log.runs import ATTEMPT_NUMBERS, Ending, LogRow
-from aswarm._log.writer import LogWriter
+from aswarm._log.writer import WITHIN, LogWriter
 from aswarm._record.entries import Entry, entries_of, now
 from aswarm._record.entry_maker import withdrawal
 from aswarm._record.facts import Facts
@@ -73,6 +75,7 @@ from aswarm._values.messages import has_started_inside
 T = TypeVar("T")
 # Runs a conversation to its end, and passes its events to the recorder.
 RunRecorded: TypeAlias = Callable[[RunOptions, Recorder], Awaitable[Response]]
+_OF_CALLS = frozenset({"ToolCallFinished", "ToolCallWithdrawn", "ToolProgress"})  # written soon, although no run waits
 _LOOKUPS_KEPT = 64  # limited, because a batch may create an agent for every item
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens", "details")
 # A provider's client may put objects into a message. They are recorded in the form in which they are sent.
@@ -149,7 +152,11 @@ class Journal:
             return recorded if options.output is None else asked_for(recorded, options.output)
         item = _ItemLog(self, self._file, item_id, stored.attempt)
         recorder = Recorder(item, item, agents, item.mismatch, facts=Facts(entries), deltas=False)
-        response = await run(options, recorder)
+        try:
+            response = await run(options, recorder)
+        except BaseException:
+            item.flush()
+            raise
         try:
             await item.finish(response_fields(response, context))
         except AswarmError as error:
@@ -248,20 +255,23 @@ class _ItemLog:
     # --- the sink of the recorder ---
 
     def add(self, entry: Entry) -> None:
-        self._writer.add(self._line(entry))
-
-    def _line(self, entry: Entry) -> bytes:
         number, self._number = self._number, self._number + 1
-        return _encode({"seq": number, "at": entry.at_ms, "type": entry.type, **entry.fields}).encode()
+        line = _encode({"seq": number, "at": entry.at_ms, "type": entry.type, **entry.fields})
+        self._writer.add(line.encode(), WITHIN if entry.type in _OF_CALLS else math.inf)
 
     async def commit(self) -> None:
         await self._journal.written(self._writer.commit)
 
+    def flush(self) -> None:
+        """Write the entries of an item that has failed or was cancelled, without waiting."""
+        with suppress(ConfigurationError):  # the journal is closed
+            self._writer.schedule()
+
     async def finish(self, response: Mapping[str, Any]) -> None:
         """Record the end of the item, and wait until it is on disk. Only then may the response be returned."""
-        entry = _entry("RunFinished", {"_response": response})
-        end = partial(self._end, self._line(entry), entry.at_ms)
-        await self._journal.written(partial(self._file.submit, end, durable=True))
+        at = now()
+        last = _encode({"seq": self._number, "at": at, "type": "RunFinished", "_response": response}).encode()
+        await self._journal.written(partial(self._file.submit, partial(self._end, last, at), durable=True))
 
     def _end(self, last: bytes, at: int) -> Transaction[bool]:
         row = self._writer.row(last)
@@ -281,39 +291,37 @@ class _ItemLog:
         self, event: Event, _response: Callable[[], Response], private: Mapping[str, Any] | None = None
     ) -> list[Entry]:
         """Return the entries of an event, if a rerun needs them."""
-        if isinstance(
-            event, TurnStarted
-        ):  # recorded with its completion, because a turn without a completion runs again
+        if isinstance(event, TurnStarted):
             self._turn = event.turn
-            return []
-        before = [_entry("TurnStarted", {"turn": self._turn})] if isinstance(event, CompletionFinished) else []
-        if isinstance(event, CallWaiting):  # a rerun decides again whether the call must wait
+        elif isinstance(event, CompletionFinished):  # with the turn, because a turn without a completion runs again
+            fields = {**_fields(event), **(private or {})}
+            return [_entry("TurnStarted", {"turn": self._turn}), _entry("CompletionFinished", fields)]
+        elif isinstance(event, ToolCallStarted | ToolCallFinished):
+            return [_entry(type(event).__name__, {**_fields(event), **(private or {})})]
+        elif isinstance(event, CallWaiting):  # a rerun decides again whether the call must wait
             # If a function of an inner run has started, the call counts as started: a rerun cannot know its outcome.
-            return [] if has_started_inside(event.data) else [_entry("ToolCallWithdrawn", {"index": event.index})]
-        if isinstance(event, ToolProgress):
-            if isinstance(event.value, CallWaiting) and has_started_inside(event.value.data):
-                return []
-            return [_entry("ToolProgress", {**_of_code(event), **private})] if private else []
-        fields = _fields(event)
-        return [*before, _entry(type(event).__name__, {**fields, **(private or {})})] if fields else []
+            return [] if _has_started_inside(event) else [_entry("ToolCallWithdrawn", {"index": event.index})]
+        elif isinstance(event, ToolProgress) and private and not _has_started_inside(event.value):
+            return [_entry("ToolProgress", {**_of_code(event), **private})]
+        return []
 
     def withdrawn_call(self, call: ToolCall) -> Entry:
         return _entry(*withdrawal(call))
 
 
-def _fields(event: Event) -> dict[str, Any]:
-    match event:
-        case CompletionFinished():
-            usage = {key: getattr(event.usage, key) for key in _USAGE}
-            return {"message": event.message, "finish_reason": event.finish_reason, "usage": usage}
-        case ToolCallStarted():
-            return {"index": event.index}
-        case ToolCallFinished():
-            error = {} if event.error is None else {"error": named(event.error)}
-            still_running = {"still_running": True} if event.still_running else {}
-            return {"index": event.index, "content": event.content, **error, **still_running}
-        case _:
-            return {}
+def _fields(event: CompletionFinished | ToolCallStarted | ToolCallFinished) -> dict[str, Any]:
+    if isinstance(event, CompletionFinished):
+        usage = {key: getattr(event.usage, key) for key in _USAGE}
+        return {"message": event.message, "finish_reason": event.finish_reason, "usage": usage}
+    if isinstance(event, ToolCallStarted):
+        return {"index": event.index}
+    error = {} if event.error is None else {"error": named(event.error)}
+    still_running = {"still_running": True} if event.still_running else {}
+    return {"index": event.index, "content": event.content, **error, **still_running}
+
+
+def _has_started_inside(value: object) -> bool:
+    return isinstance(value, CallWaiting) and has_started_inside(value.data)
 
 
 def _of_code(event: ToolProgress) -> dict[str, Any]:
