@@ -44,7 +44,7 @@ def logged_by(
             swarm.stream(agent, [USER]) as stream,
         ):
             async for event in stream:
-                log.extend(own.event(event, lambda: stream.response))
+                log.extend(own.event(event, stream._state))
                 if more is not None and len(log) == 2:
                     stream.send(more)
 
@@ -56,7 +56,7 @@ def test_the_log_of_a_run_has_its_events_in_order() -> None:
     """RunStarted is first, RunFinished last, and the numbers have no gap."""
     log = log_of(call("look", call_id="c1", n=1), "Done.")
     call_types = ["ToolCallDelta", "ToolCallDelta", "CompletionFinished", "ToolCallStarted", "ToolCallFinished"]
-    last_types = ["TurnStarted", "TextDelta", "CompletionFinished", "RunFinished"]
+    last_types = ["TurnFinished", "TurnStarted", "TextDelta", "CompletionFinished", "RunFinished"]
     assert [entry.type for entry in log] == ["RunStarted", "TurnStarted", *call_types, *last_types]
     assert [entry.seq for entry in log] == list(range(len(log)))
     assert [entry.is_last for entry in log] == [False] * (len(log) - 1) + [True]
@@ -109,16 +109,15 @@ def test_a_change_of_the_context_names_the_calls_that_may_have_made_it() -> None
     ]
 
 
-def test_messages_that_no_event_has_are_recorded() -> None:
-    """Only the history has the note of a handoff that replaces another handoff."""
+def test_the_end_of_a_turn_has_the_messages_that_no_event_has() -> None:
+    """Only the history has the note of a handoff that replaces another handoff. The other result is a reference."""
     b, c = Agent(name="B"), Agent(name="C")
     agent = Agent(name="A", functions=[b, c])
     calls = [call("transfer_to_b", call_id="c1"), call("transfer_to_c", call_id="c2")]
     log = logged_by(agent, [calls, "Done."], middleware=[unhurried], concurrent_tools=False)
-    (recorded,) = [entry for entry in log if entry.type == "MessagesRecorded"]
-    assert recorded.fields["start"] == 2
+    (ended,) = [entry for entry in log if entry.type == "TurnFinished"]
     text = '{"assistant": "C"} (replaces the handoff to B)'
-    assert [each["content"] for each in recorded.fields["messages"]] == [text]
+    assert ended.fields == {"turn": 1, "answers": [0, {"index": 1, "content": text}]}
     assert [each.fields["handoff"] for each in log if each.type == "ToolCallFinished"] == ["B", "C"]
     folded = fold(log[:-1])
     assert folded.response_messages[2]["content"] == text

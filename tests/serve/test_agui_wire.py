@@ -140,7 +140,10 @@ def test_a_refusal_is_marked_text() -> None:
 def closed_by_a_handoff(*entries: tuple[str, Json], **options: Any) -> list[str]:
     """The results of the calls of a run that resumes a call, and hands off."""
     call_0 = {"index": 0, "id": "c0", "name": "f", **options}
-    log = [("RunStarted", {"run_id": "r", "conversation": "t", "agent": "A", "calls": [call_0]}), *entries]
+    log = [
+        ("RunStarted", {"run_id": "r", "conversation": "t", "agent": "A", "messages": [], "calls": [call_0]}),
+        *entries,
+    ]
     log.append(("HandedOff", {"source": "A", "target": "B"}))
     found = events([Entry(seq, 0, kind, fields) for seq, (kind, fields) in enumerate(log)])
     return [event["content"] for event in found if event["type"] == "TOOL_CALL_RESULT"]

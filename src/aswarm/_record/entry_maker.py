@@ -6,9 +6,10 @@ The module decides the content of the log of a run. It reads the clock, and does
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from aswarm._run.call import ToolCall
+from aswarm._run.turn import Turn
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Response
@@ -38,11 +39,21 @@ from .entries import JOINED, STOPS, Entry, PublicIds, now, public_ids
 from .facts import INSIDE
 from .fold import Folded
 from .outcomes import recordable
+from .turns import turn_fields
 
 # The data of a call to a tool that the client itself has defined. An external tool is defined by the agent.
 CLIENT_TOOL: Mapping[str, Any] = {"client_tool": True}
 ErrorText: TypeAlias = Callable[[BaseException], str]
 """Type of an `error_text` function: it gets the exception of a failed run and returns the error text for readers."""
+
+
+class LiveState(Protocol):
+    """The part of a run's state that its entries need."""
+
+    turn: Turn
+
+    @property
+    def response(self) -> Response: ...
 
 
 def general_error(error: BaseException) -> str:
@@ -71,6 +82,8 @@ class EntryMaker:
         self.seq = 0
         self._agent: Agent | None = None
         self._ids: dict[int, str] = {}  # public ids of the calls of this turn, by index
+        self._turn = 0
+        self._has_calls = False  # whether the turn has calls and no entry of its end
         self._tools: Any = None
         self._context: Mapping[Any, Any] = {}
         self._ended: list[str] = []  # calls that finished since the context was last compared
@@ -102,6 +115,7 @@ class EntryMaker:
         """
         self._agent, self._context = agent, context_variables or {}
         calls = waiting(self._history) if resume is not False else []
+        self._has_calls = bool(calls)
         indexes = {call.index for call in calls}
         self._ids = {index: public for public, index in public_ids(self._history).items() if index in indexes}
         fields = {
@@ -117,8 +131,11 @@ class EntryMaker:
         }
         return self._make("RunStarted", fields)
 
-    def failed(self, error: BaseException, response: Response | None = None) -> list[Entry]:
-        """Return the last entries of a failed run. `response`: the response of the run; by default `error.response`."""
+    def failed(self, error: BaseException, response: Response | None = None, turn: Turn | None = None) -> list[Entry]:
+        """Return the last entries of a failed run. `response`: the response of the run; by default `error.response`.
+
+        `turn`: the last turn of the run.
+        """
         if response is None and isinstance(error, AswarmError):
             response = error.response
         fields: dict[str, Any] = {
@@ -129,18 +146,21 @@ class EntryMaker:
         for name in ("status_code", "retry_after"):
             if (value := getattr(error, name, None)) is not None:
                 fields[name] = value
-        return self._end("RunFailed", {"error": fields}, response)
+        return self._end("RunFailed", {"error": fields}, response, turn)
 
-    def stopped(self, reason: str, response: Response | None = None) -> list[Entry]:
-        """Return the last entries of a stopped run. `reason`: a code of `STOPS`, or a text of the caller."""
+    def stopped(self, reason: str, response: Response | None = None, turn: Turn | None = None) -> list[Entry]:
+        """Return the last entries of a stopped run. `reason`: a code of `STOPS`, or a text of the caller.
+
+        `turn`: the last turn of the run.
+        """
         message = STOPS.get(reason, f"The run was stopped: {reason}.")
-        return self._end("RunStopped", {"reason": reason, "message": message}, response)
+        return self._end("RunStopped", {"reason": reason, "message": message}, response, turn)
 
-    def _end(self, kind: str, fields: Mapping[str, Any], response: Response | None) -> list[Entry]:
+    def _end(self, kind: str, fields: Mapping[str, Any], response: Response | None, turn: Turn | None) -> list[Entry]:
         if response is None:
             return [self._make(kind, fields)]
         # The last entry is stored without its messages, so the entries before it must contain all of them.
-        missing = self._differences(response)
+        missing = [*self._turn_finished(turn), *self._differences(response)]
         dumped = response.model_dump(mode="json")
         calls = self._open_calls(response.waiting, response.agent, [*self._history, *response.messages])
         recorded = {
@@ -169,36 +189,34 @@ class EntryMaker:
 
     # --- events ---
 
-    def event(
-        self, event: Event, response: Callable[[], Response], private: Mapping[str, Any] | None = None
-    ) -> list[Entry]:
+    def event(self, event: Event, state: LiveState, private: Mapping[str, Any] | None = None) -> list[Entry]:
         """Return the entries of an event.
 
-        `response`: returns the current response of the run. `private`: fields of the entry that only a later attempt reads.
+        `state`: the current state of the run. `private`: fields of the entry that only a later attempt reads.
         """
         kind = type(event).__name__
         match event:
             case TextDelta() | ReasoningDelta() | RefusalDelta():  # first, because most events are deltas
                 fields = {"text": jsonable(event.text)}
             case RunFinished(response=final):
-                return self._end(kind, {}, final)
+                return self._end(kind, {}, final, state.turn)
             case TurnStarted() | HandedOff():
-                before = self._differences(response()) if self.seq > 1 else []
+                before = [*self._turn_finished(state.turn), *self._differences(state.response)] if self.seq > 1 else []
                 if isinstance(event, HandedOff):
                     self._agent = event.target
                 else:
-                    self._agent, self._ids = event.agent, {}
+                    self._agent, self._ids, self._turn = event.agent, {}, event.turn
                 return [*before, self._make(kind, _fields(event))]
             case CompletionFinished():
                 fields = {**_fields(event), **self._completed(event), **(private or {})}
             case _:
-                return self._of_call(event, response, private or {})
+                return self._of_call(event, state, private or {})
         return [self._make(kind, fields)]
 
     def _of_call(
         self,
         event: ToolCallDelta | ToolCallStarted | ToolProgress | ToolCallFinished | CallWaiting,
-        response: Callable[[], Response],
+        state: LiveState,
         private: Mapping[str, Any],
     ) -> list[Entry]:
         fields = {**_fields(event), **private}
@@ -212,10 +230,10 @@ class EntryMaker:
             hints = {"repeatable": tool.repeatable, "may_continue": tool.abandon_on_cancel}
             fields |= {key: True for key, value in hints.items() if value}
         elif isinstance(event, CallWaiting):
-            marks = waiting_entries([*self._history[-1:], *response().messages]) or {}
+            marks = waiting_entries([*self._history[-1:], *state.response.messages]) or {}
             fields["kind"] = kind_of(event.agent, event.name, marks.get(event.index))
         elif isinstance(event, ToolCallFinished):
-            current = response()
+            current = state.response
             if event.handoff and (tool := _tool(self._agent, event.name)) and tool.is_handoff:
                 fields["is_agent"] = True
             self._ended.append(fields.get("call_id") or event.id)
@@ -232,6 +250,7 @@ class EntryMaker:
             public.append(self._ids[index])
             if (tool := _tool(self._agent, call_name(call))) and tool.is_external:
                 external.append(index)
+        self._has_calls = bool(public)
         ids = {} if public == provider_ids else {"call_ids": public}
         return {**ids, **({"external": external} if external else {})}
 
@@ -239,7 +258,13 @@ class EntryMaker:
         """Return the entry of a call whose start was reported, but whose function did not run."""
         return self._make(*withdrawal(call))
 
-    # --- differences between the response and the entries so far ---
+    # --- the end of a turn, and differences between the response and the entries so far ---
+
+    def _turn_finished(self, turn: Turn | None) -> list[Entry]:
+        if not self._has_calls or turn is None:
+            return []
+        self._has_calls = False
+        return [self._make("TurnFinished", turn_fields(self._turn, turn.end, self.folded.calls))]
 
     def _differences(self, response: Response) -> list[Entry]:
         entries = self._context_changes(response)

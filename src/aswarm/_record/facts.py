@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from aswarm._run.calls_inside import CODE_STARTED
 from aswarm._values.messages import has_started_inside
 
-from .entries import Entry
+from .entries import Entry, as_json
 
 _OF_CALLS = frozenset({"ToolCallStarted", "ToolProgress", "ToolCallFinished", "CallWaiting"})
 # The place of a call in its turn: its position in the message, and its number inside code; None for a call of the message.
@@ -132,6 +132,7 @@ class Facts:
 
     def has(self, turn: int, entry: Entry) -> bool:
         """Return whether the log already has this entry of a replay."""
+        turn = entry.fields["turn"] if entry.type == "TurnFinished" else turn  # made at the start of the next turn
         if turn and turn not in self.completions:
             return False
         return (turn > 0 and entry.type.endswith("Delta")) or key_of(turn, entry) in self._keys
@@ -144,6 +145,10 @@ def key_of(turn: int, entry: Entry) -> _Key:
         return turn, entry.type, entry.fields["index"], value["type"], value.get("index")
     if entry.type in _OF_CALLS:
         return turn, entry.type, entry.fields["index"]
+    if (
+        entry.type == "TurnFinished"
+    ):  # an attempt may end before the end of its run, and the next one ends the turn otherwise
+        return entry.fields["turn"], entry.type, as_json(entry.fields)
     if entry.type == "ContextChanged":
         return turn, entry.type, tuple(entry.fields["by"])
     return turn, entry.type

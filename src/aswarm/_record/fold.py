@@ -11,38 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aswarm._values.messages import (
-    INTERRUPTED,
-    OUTCOME_UNKNOWN,
-    STARTED_INSIDE,
-    STILL_RUNNING,
-    WAITING,
-    Message,
-    has_started_inside,
-    last_head,
-    match_answers,
-    text_of,
-    tool_message,
-)
+from aswarm._values.messages import WAITING, Message, has_started_inside, text_of, tool_message
 
-from .entries import Entry, data_of_hold
+from .entries import Entry
+from .turns import CallState, answers_of, fields_of, marks_of
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens", "requests")
-
-
-@dataclass(slots=True, eq=False)
-class CallState:
-    """The state of one call of the current turn. `message`: the call in the assistant message.
-
-    `started`, `finished`, `held`: the fields of the entry ToolCallStarted, ToolCallFinished or CallWaiting of the call; empty
-    if the log has no such entry.
-    """
-
-    message: Message
-    started: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    finished: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    held: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    has_started_inside: bool = False
 
 
 @dataclass(slots=True)
@@ -65,8 +39,9 @@ class Folded:
     _made: list[Message] = field(init=False, default_factory=list[Message])
     _ending: Entry | None = field(init=False, default=None)  # the last entry of the log
     # The calls of the current turn, by index.
-    _calls: dict[int, CallState] = field(init=False, default_factory=dict[int, CallState])
-    _is_resumed_turn: bool = field(init=False, default=False)  # whether `_calls` are calls of an earlier run
+    calls: dict[int, CallState] = field(init=False, default_factory=dict[int, CallState])
+    _finished: Mapping[str, Any] | None = field(init=False, default=None)  # the fields of its TurnFinished
+    _is_resumed_turn: bool = field(init=False, default=False)  # whether `calls` are calls of an earlier run
     _pieces: list[str] = field(init=False, default_factory=list[str])
 
     @property
@@ -91,55 +66,41 @@ class Folded:
 
     # --- the turn ---
 
+    @property
+    def turn(self) -> Mapping[str, Any]:
+        """The fields of the TurnFinished of the current turn. Without such an entry, as if the run stopped now."""
+        return fields_of(self.calls) if self._finished is None else self._finished
+
     def _as_stopped(self) -> tuple[list[Message], str | None]:
         """Return the messages and the agent, as if the run stopped now."""
-        if not self._calls:
+        if not self.calls:
             return self._made.copy(), self.agent
-        calls, finished, held, agent = self._turn()
-        open_calls = [] if len(finished) == len(calls) else _open_calls(calls, finished)
+        turn, calls, agent = self.turn, self.calls, self.agent
         answers: list[Message] = []
-        for call in calls:
-            if call in finished:
-                answers.append(tool_message(call.message, call.finished["content"]))
-            elif call not in open_calls:
-                answers.append(tool_message(call.message, _text_without_outcome(call)))
-        if not held:
+        for index, content in answers_of(turn, calls):
+            answers.append(tool_message(calls[index].message, content))
+            agent = calls[index].finished.get("handoff") or agent
+        marks = marks_of(turn, calls)
+        if not marks:
             return [*self._made, *answers], agent
-        marks = [_mark(call.held) for call in held]
         if self._is_resumed_turn:
-            waiting = [tool_message(call.message, call.held["reason"]) for call in held]
-            marked = [{**message, WAITING: [mark]} for message, mark in zip(waiting, marks, strict=True)]
-            return [*self._made, *marked, *answers], agent
-        return [*self._made[:-1], {**self._made[-1], WAITING: marks}, *answers], agent
-
-    def _turn(self) -> tuple[list[CallState], list[CallState], list[CallState], str | None]:
-        """Return all calls, finished calls and waiting calls of the turn, in call order, and the agent after the turn."""
-        calls = [self._calls[index] for index in sorted(self._calls)]
-        finished, held, agent = list[CallState](), list[CallState](), self.agent
-        for call in calls:
-            if call.finished:
-                finished.append(call)
-            if call.held:
-                held.append(call)
-        if held and any(call.finished.get("handoff") and not call.finished.get("is_agent") for call in finished):
-            held = []  # after a handoff by a function, the new agent continues, and no call waits
-        if held:
-            # A handoff to an agent in `functions` takes effect at the end of the turn. So its call is still open.
-            finished = [call for call in finished if not call.finished.get("is_agent")]
-        for call in finished:
-            agent = call.finished.get("handoff") or agent
-        return calls, finished, held, agent
+            waiting = [
+                {**tool_message(calls[index].message, mark["reason"]), WAITING: [mark]} for index, mark in marks.items()
+            ]
+            return [*self._made, *waiting, *answers], agent
+        return [*self._made[:-1], {**self._made[-1], WAITING: [*marks.values()]}, *answers], agent
 
     def _settle(self) -> None:
-        if self._calls:
+        if self.calls:
             self._made, self.agent = self._as_stopped()
-            self._calls = {}
+            self.calls, self._finished = {}, None
 
     def _call(self, fields: Mapping[str, Any]) -> CallState:
+        self._finished = None  # another attempt continues the turn: its last attempt ended before the end of the run
         index = fields["index"]
-        if index not in self._calls:
-            self._calls[index] = CallState(_call_message(fields))
-        return self._calls[index]
+        if index not in self.calls:
+            self.calls[index] = CallState.of(fields)
+        return self.calls[index]
 
     # --- entries ---
 
@@ -168,6 +129,8 @@ class Folded:
                 call.has_started_inside = call.has_started_inside or has_started_inside(fields["data"])
             case "ToolCallWithdrawn":
                 self._call(fields).started = {}
+            case "TurnFinished":
+                self._finished = fields
             case "HandedOff":
                 self._settle()
                 self.agent = fields["target"]
@@ -177,17 +140,14 @@ class Folded:
     def _start(self, fields: Mapping[str, Any]) -> None:
         self.run_id, self.agent = fields["run_id"], fields["agent"]
         self._asked, self.context = list(fields["messages"]), dict(fields.get("context_variables") or {})
-        self._calls = {
-            call["index"]: CallState(_call_message(call), has_started_inside=call.get(STARTED_INSIDE, False))
-            for call in fields["calls"]
-        }
+        self.calls = {call["index"]: CallState.of(call) for call in fields["calls"]}
         self._is_resumed_turn = True
 
     def _add_completion(self, fields: Mapping[str, Any]) -> None:
         message = fields["message"]
         self._made.append(message)
         self._pieces.clear()
-        self._calls = {index: CallState(call) for index, call in enumerate(message.get("tool_calls") or ())}
+        self.calls = {index: CallState(call) for index, call in enumerate(message.get("tool_calls") or ())}
         self._is_resumed_turn = False
         for key in _COUNTS:
             self.usage[key] += fields["usage"].get(key, 0)
@@ -228,58 +188,8 @@ def whole_end(entries: Sequence[Entry]) -> Entry:
     if not last.response:
         return last
     messages = folded.response_messages
-    if closing := last.fields.get("_closing"):
-        messages = _closed(messages, closing, entries[0].fields["calls"])
+    messages += last.fields.get("_closing", ())
     contents = (message.get("content") for message in reversed(messages) if message.get("role") == "assistant")
     response = {**last.response, "messages": messages, "text": text_of(next(contents, None))}
     fields = {key: value for key, value in last.fields.items() if key != "_closing"}
     return Entry(last.seq, last.at_ms, last.type, {**fields, "response": response})
-
-
-def _closed(messages: list[Message], closing: Sequence[Message], resumed: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Return the messages of a run with the answers that closed its last calls, in the order of the calls.
-
-    `resumed`: the open calls that the run has started with. They are its last calls if it made no completion.
-    """
-    end = last_head(messages)
-    calls: Sequence[Message] = messages[end].get("tool_calls") or ()
-    if not calls:
-        end, calls = -1, [_call_message(call) for call in resumed]
-    answers = [message for message in (*messages[end + 1 :], *closing) if WAITING not in message]
-    return [*messages[: end + 1], *(answer for answer in match_answers(calls, answers) if answer is not None)]
-
-
-def _call_message(fields: Mapping[str, Any]) -> Message:
-    function = {"name": fields["name"], "arguments": fields.get("arguments", "")}
-    return {"id": fields["id"], "type": "function", "function": function}
-
-
-def _mark(held: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of a waiting call in the history, see `WAITING`."""
-    kind = {"approval": True} if held.get("kind") == "approval" else {}
-    data = data_of_hold(held)
-    return {"index": held["index"], "reason": held["reason"], **kind, **({} if data is None else {"data": data})}
-
-
-def _open_calls(calls: Sequence[CallState], finished: Sequence[CallState]) -> list[CallState]:
-    if any(call.finished.get("handoff") for call in finished):
-        return []
-    # A tool message answers the first call with its id and name. So a call cannot stay open if a later call with the same id
-    # and name has an answer.
-    answered: set[tuple[str, str]] = set()
-    open_calls: list[CallState] = []
-    for call in reversed(calls):
-        key = str(call.message["id"]), call.message.get("function", {}).get("name", "")
-        # A finished call that is not in `finished` is a handoff that takes effect at the end of the turn.
-        may_stay_open = bool(call.finished) or not call.started or bool(call.started.get("repeatable"))
-        if call in finished or key in answered or not may_stay_open:
-            answered.add(key)
-        else:
-            open_calls.append(call)
-    return open_calls
-
-
-def _text_without_outcome(call: CallState) -> str:
-    if not call.started:
-        return OUTCOME_UNKNOWN if call.has_started_inside else INTERRUPTED
-    return OUTCOME_UNKNOWN + (STILL_RUNNING if call.started.get("may_continue") else "")

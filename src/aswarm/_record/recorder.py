@@ -34,7 +34,7 @@ from aswarm._run.state import RunState
 from aswarm._run.streams import EventDelivery
 from aswarm._tools.directory import AgentDirectory
 from aswarm._tools.tool import NeedsApproval
-from aswarm._values.agent import Response, UnknownCall
+from aswarm._values.agent import UnknownCall
 from aswarm._values.context import copy_containers
 from aswarm._values.decisions import is_run_inside
 from aswarm._values.errors import AswarmError, CallLost, ConfigurationError, Hold
@@ -77,9 +77,7 @@ class Sink(Protocol):
 class Maker(Protocol):
     """Makes the entries of one run, see `EntryMaker`."""
 
-    def event(
-        self, event: Event, response: Callable[[], Response], private: Mapping[str, Any] | None = None, /
-    ) -> list[Entry]: ...
+    def event(self, event: Event, state: RunState, private: Mapping[str, Any] | None = None, /) -> list[Entry]: ...
 
     def withdrawn_call(self, call: Call, /) -> Entry: ...
 
@@ -361,7 +359,7 @@ class Recorder:
             private |= _outcome(self._outcomes.get((event.index, None), {}))
         elif isinstance(event, ToolProgress) and self._is_of_code(event):
             private = self._private_of_inside(event)
-        for entry in self._maker.event(event, lambda: self._state.response, private):
+        for entry in self._maker.event(event, self._state, private):
             self.add(entry)
 
     def _is_of_code(self, event: ToolProgress) -> bool:

@@ -363,6 +363,13 @@ class Call(ToolCall):
         own = arguments_or_text(call_arguments(self._message)) if changed is None else changed
         return self._decision.seen != (own if replaced is None else replaced)
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the outcome is not known, or would not be known if the call were closed now."""
+        if (outcome := self._outcome) is not None:
+            return outcome.unknown or outcome.still_running
+        return self._has_started or self.has_started_inside
+
     def value_of(self, outcome: ToolOutcome) -> Returned | None:  # noqa: ARG002
         """Return the value that code gets for the outcome of this call, if code makes the call."""
         return None
@@ -419,15 +426,13 @@ class TurnCalls(list[Call]):
         run has started and the call cannot be resumed.
         """
         unknown_calls: list[UnknownCall] = []
-        open_ones: set[Call] | None = None
         for call in self:
             if call.unknown_inside:
                 unknown_calls += call.unknown_inside
             if (outcome := call.outcome) is not None:
                 is_unknown = outcome.unknown or outcome.still_running
-            elif not (is_unknown := call.has_started) and call.has_started_inside:
-                open_ones = self.open_calls() if open_ones is None else open_ones
-                is_unknown = call not in open_ones
+            else:
+                is_unknown = call.has_started or (call.has_started_inside and call not in self.open_calls())
             if is_unknown:
                 unknown_calls.append(UnknownCall(call.id, call.name, call_arguments(call.message), call.agent.name))
         return unknown_calls

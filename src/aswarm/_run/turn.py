@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from aswarm._tools.effects import Effects
 from aswarm._tools.tool import NeedsApproval, Tool
@@ -109,6 +109,21 @@ def _fits(effects: Effects | None, together: Iterable[Effects]) -> bool:
 Entry: TypeAlias = Mapping[str, Any]
 
 
+class TurnEnd(NamedTuple):
+    """The end of a turn, as the record of the run keeps it. Each call is identified by its position in the message.
+
+    `answers`: the tool messages, in call order. `open_calls`: the calls without an answer. `waiting`: the entries of open calls
+    that wait for a decision. `kept`: the waiting calls whose entry is already in the history of an earlier run. `unknown`: the
+    calls whose outcome is not known; for an open call, it would not be known if the call were closed.
+    """
+
+    answers: Mapping[int, Message]
+    open_calls: Sequence[int]
+    waiting: Mapping[int, Entry]
+    kept: Sequence[int]
+    unknown: Sequence[int]
+
+
 class Turn:
     """The calls of the current turn of a run.
 
@@ -124,6 +139,7 @@ class Turn:
         self.unknown_calls: list[UnknownCall] = []
         self._has_started = False
         self._recorded: Mapping[int, Entry] = recorded or {}
+        self._finished = TurnCalls()
 
     def finish_group(self, group: Iterable[Call]) -> bool:
         """Mark the calls of a group as merged. Return False if the turn stops, because a call waits."""
@@ -162,7 +178,7 @@ class Turn:
         calls = self.calls
         self.unknown_calls += calls.unknown_calls()
         self._has_started = self._has_started or self.has_started
-        self.calls, self._recorded = TurnCalls(), {}
+        self.calls, self._recorded, self._finished = TurnCalls(), {}, calls
         return _answers_of(calls)
 
     # --- a run that stops now ---
@@ -173,14 +189,35 @@ class Turn:
 
     def added_to(self, messages: list[Message]) -> tuple[list[Message], list[OpenCall]]:
         """Return the messages of the run with the answers and entries of this turn, and the open calls."""
-        open_set = self.calls.open_calls()
-        # The run may not have reached a call with a decision. Such a call keeps its old entry.
-        open_ones = [
-            (call, self._entry_of(call) or self._recorded.get(call.index)) for call in self.calls if call in open_set
-        ]
+        open_ones = self._open_calls()
         waiting = [open_call(call.index, call.message, call.agent.name, entry or {}) for call, entry in open_ones]
         entries = [(call, entry) for call, entry in open_ones if entry]
         return self._with_entries(messages, entries) + _answers_of(self.calls), waiting
+
+    @property
+    def end(self) -> TurnEnd:
+        """The end of the turn, if the run stops now. After `finish`, the end of the finished turn."""
+        turn = self.as_stopped() if self.calls else Turn(self._finished)
+        open_ones = turn._open_calls()
+        waiting = {call.index: entry for call, entry in open_ones if entry}
+        kept = [index for index, entry in waiting.items() if turn._recorded.get(index) == entry]
+        open_set = {call for call, _ in open_ones}
+        answered = [call.index for call in turn.calls if call not in open_set]
+        return TurnEnd(
+            answers=dict(zip(answered, _answers_of(turn.calls), strict=True)),
+            open_calls=[call.index for call, _ in open_ones],
+            waiting=waiting,
+            kept=kept,
+            unknown=[call.index for call in turn.calls if call.is_unknown],
+        )
+
+    def _open_calls(self) -> list[tuple[Call, Entry | None]]:
+        """Return the open calls, each with its entry for the history if it waits."""
+        open_set = self.calls.open_calls()
+        # The run may not have reached a call with a decision. Such a call keeps its old entry.
+        return [
+            (call, self._entry_of(call) or self._recorded.get(call.index)) for call in self.calls if call in open_set
+        ]
 
     def _with_entries(self, messages: list[Message], entries: Sequence[tuple[Call, Entry]]) -> list[Message]:
         if messages and entries:  # the last message of this run contains the calls

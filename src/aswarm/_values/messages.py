@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import dropwhile, islice, takewhile
@@ -305,6 +305,28 @@ _PASSES: tuple[tuple[Callable[[Mapping[str, Any]], _Key], Callable[[Message], _K
     ),
     (lambda call: (call["id"],), lambda answer: (answer["tool_call_id"],)),
 )
+
+
+def settled(
+    calls: Sequence[Message],
+    answers: Sequence[Message | None],
+    texts: Mapping[int, str],
+    may_stay_open: Container[int] = (),
+) -> list[Message | None]:
+    """Return the answer of each call of a message: its own, or a new answer. None for a call that stays open.
+
+    `texts`: the new answers by position; for another call, that it was interrupted. `may_stay_open`: positions. Such a call gets
+    an answer nevertheless if a later call with the same id and name has one: a resumed run would give that answer to this call.
+    """
+    found, answered = [*answers], set[tuple[object, str]]()
+    for position in reversed(range(len(calls))):
+        call = calls[position]
+        key = call["id"], call_name(call)
+        if found[position] is None and (position not in may_stay_open or key in answered):
+            found[position] = tool_message(call, texts.get(position, INTERRUPTED))
+        if found[position] is not None:
+            answered.add(key)
+    return found
 
 
 def open_calls(messages: Sequence[Message]) -> list[Message]:

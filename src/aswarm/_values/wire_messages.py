@@ -19,7 +19,6 @@ from pydantic_core import from_json
 
 from .json import is_array, is_object
 from .messages import (
-    INTERRUPTED,
     OUTCOME_UNKNOWN,
     SENT_INPUT,
     WAITING,
@@ -27,8 +26,8 @@ from .messages import (
     is_text_message,
     match_answers,
     message_blocks,
+    settled,
     started_inside,
-    tool_message,
 )
 from .text import whole_escapes
 
@@ -99,10 +98,10 @@ def _wire_assistant(
     elif any(message.get(key) for key in _SUBSTANCE):
         yield message
     matched = match_answers(calls, answers)
-    started = started_inside(head, behind) if None in matched else ()
-    for index, (call, answer) in enumerate(zip(calls, matched, strict=True)):
-        text = OUTCOME_UNKNOWN if index in started else INTERRUPTED
-        yield {"content": "", **_clean(answer or tool_message(call, text))}
+    if None in matched:
+        matched = settled(calls, matched, dict.fromkeys(started_inside(head, behind), OUTCOME_UNKNOWN))
+    for answer in filter(None, matched):
+        yield {"content": "", **_clean(answer)}
 
 
 def _clean(message: Message) -> Message:

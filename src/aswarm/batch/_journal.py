@@ -288,7 +288,7 @@ class _ItemLog:
     # --- the maker of the recorder ---
 
     def event(
-        self, event: Event, _response: Callable[[], Response], private: Mapping[str, Any] | None = None
+        self, event: Event, _state: object, private: Mapping[str, Any] | None = None
     ) -> list[Entry]:
         """Return the entries of an event, if a rerun needs them."""
         if isinstance(event, TurnStarted):

@@ -302,12 +302,12 @@ class PreparedRun:
 
     def endings(self, reason: str | None, error: BaseException | None) -> list[Entry]:
         """Return the last entries of the run. The run finished, failed with this error, or was stopped for this reason."""
-        response = self.response_after(error)
+        response, state = self.response_after(error), self._state
         if error is not None:
-            return self.maker.failed(error, response)
-        if self.recorder is not None and (finished := self.recorder.finished) is not None:
-            return self.maker.event(finished, lambda: finished.response)
-        return self.maker.stopped(reason or "cancelled", response)
+            return self.maker.failed(error, response, state and state.turn)
+        if state is not None and self.recorder is not None and (finished := self.recorder.finished) is not None:
+            return self.maker.event(finished, state)
+        return self.maker.stopped(reason or "cancelled", response, state and state.turn)
 
     # --- the conversation ---
 

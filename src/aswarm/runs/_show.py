@@ -23,8 +23,8 @@ Show: TypeAlias = Callable[[Entry], Entry | None]
 """Type of a `show` function: it gets an entry of the log and returns the entry for readers, or None to hide the entry."""
 
 # Not a list of the hidden types: during an upgrade, a process of a newer version may write a type that is not for users.
-_SHOWN = frozenset({"ToolCallWithdrawn", *(event.__name__ for event in get_args(Event))})
-_FILTERED = frozenset({"RunStarted", "ToolCallFinished", "ToolProgress", "ContextChanged", *ENDINGS})
+_SHOWN = frozenset({"ToolCallWithdrawn", "TurnFinished", *(event.__name__ for event in get_args(Event))})
+_FILTERED = frozenset({"RunStarted", "ToolCallFinished", "TurnFinished", "ToolProgress", "ContextChanged", *ENDINGS})
 # The text of a tool message about an exception. Users may see group 1, which ends with the type of the exception. A line about
 # changed arguments may come before the type.
 _EXCEPTION = re.compile(r"((?:\(run with arguments changed by the user: [^\n]*\)\n)?Error: [^\W\d]\w*): .*", re.DOTALL)
@@ -88,6 +88,8 @@ def _shown_fields(entry: Entry, keys: frozenset[str]) -> dict[str, Any] | None:
         case "ToolCallFinished" if fields["error"] is not None:
             fields["error"] = fields["error"].partition(":")[0]
             fields["content"] = _without_exception(fields["content"])
+        case "TurnFinished":
+            fields["answers"] = [*map(_shown_answer, fields["answers"])]
         case "ToolProgress":
             fields["value"] = _shown_progress(fields["value"])
         case "RunFinished" | "RunFailed" | "RunStopped":
@@ -113,6 +115,10 @@ def _shown_message(message: Message) -> Message:
         shown = [{**entry, "data": public_data(entry["data"])} if "data" in entry else entry for entry in entries]
         message = {**message, WAITING: shown}
     return {**message, "content": _without_exception(message["content"])} if message["role"] == "tool" else message
+
+
+def _shown_answer(answer: Any) -> Any:
+    return {**answer, "content": _without_exception(answer["content"])} if is_object(answer) else answer
 
 
 def _shown_progress(value: Any) -> Any:

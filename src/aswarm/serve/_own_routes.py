@@ -130,12 +130,13 @@ class _BoundStream(StreamResponse):
             async with self._stream as run:
                 entries.add(self._maker.started(run.run_id, "", run.response.agent))
                 async for event in run:
-                    for entry in self._maker.event(event, lambda run=run: run.response):  # type: ignore[misc]
+                    for entry in self._maker.event(event, run._state):
                         entries.add(entry)
         except Exception as error:
             fields = NO_RUN if run is None else {"run_id": run.run_id, "agent": run.response.agent.name}
             logger.warning("a run ended with an error", exc_info=error, extra=fields)
-            for entry in self._maker.failed(error, None if run is None else run.response):
+            ended = () if run is None else (run.response, run._state.turn)
+            for entry in self._maker.failed(error, *ended):
                 entries.add(entry)
         finally:
             entries.end()

@@ -202,12 +202,12 @@ async def _run(
             agent, [*history, *new], context, run_id=run_id, resume=resume, max_turns=scene.max_turns
         ) as run:
             async for event in run:
-                log += maker.event(event, lambda: run.response)
+                log += maker.event(event, run._state)
                 if check is not None:
                     check(event, fold(log), run.response)
         return log, run.response
     except RunError as error:
-        return [*log, *maker.failed(error)], error.response or Response()
+        return [*log, *maker.failed(error, None, run._state.turn)], error.response or Response()
 
 
 def _decided(history: list[Json], decided: Mapping[str, Any]) -> dict[int, Any]:

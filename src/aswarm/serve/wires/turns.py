@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from aswarm._record.entries import Entry, call_id
+from aswarm._record.fold import fold
 from aswarm._values.json import is_object, jsonable
 from aswarm._values.messages import (
     INTERRUPTED,
     OUTCOME_UNKNOWN,
-    STARTED_INSIDE,
     Message,
     call_input,
     call_name,
-    has_started_inside,
-    match_answers,
-    message_blocks,
     text_of,
 )
 
@@ -27,21 +24,16 @@ from aswarm._values.messages import (
 class TurnCall:
     """A call of the turn. `id`: its public id, empty until the provider sends an id.
 
-    `is_announced`: whether the first frame of the call was sent. `is_whole`: whether its arguments are complete. `is_started`:
-    whether its function has started. `has_started_inside`: for an agent as a tool, whether a function of its run had
-    started before this run waited for an answer.
+    `is_announced`: whether the first frame of the call was sent. `is_whole`: whether its arguments are complete.
     """
 
     index: int
     id: str = ""
-    provider_id: str = ""
     name: str = ""
     arguments: str = ""
     is_announced: bool = False
     is_whole: bool = False
     is_external: bool = False
-    is_started: bool = False
-    has_started_inside: bool = False
     is_answered: bool = False
 
 
@@ -61,6 +53,8 @@ class Turns:
     text: str | None = None
     reasoning: str | None = None
     _reasonings: int = 0
+    _entries: list[Entry] = field(default_factory=list[Entry])  # of the calls of the turn, for a log without its end
+    _end: Mapping[str, Any] | None = None  # the fields of its TurnFinished
 
     @property
     def message_id(self) -> str:
@@ -72,13 +66,14 @@ class Turns:
         self.run_id, self.agent = entry.fields["run_id"], entry.fields["agent"]
         self.number, self.has_resumed_calls = 0, True
         self.calls = {call["index"]: _resumed(call) for call in entry.fields["calls"]}
+        self._entries = [entry] if self.calls else []
 
     def start_turn(self, entry: Entry) -> None:
         """Apply TurnStarted."""
         self.number += 1
         self.agent = entry.fields["agent"]
         self.has_resumed_calls = False
-        self.calls = {}
+        self.calls, self._entries, self._end = {}, [], None
         self._reasonings = 0
 
     # --- open parts ---
@@ -129,10 +124,11 @@ class Turns:
         """Apply a CompletionFinished. Return the calls of its message, in call order."""
         fields = entry.fields
         recorded: list[Message] = fields["message"].get("tool_calls") or []
+        self._entries = [entry] if recorded else []
         public = fields.get("call_ids") or [str(call["id"]) for call in recorded]
         for index, message in enumerate(recorded):
             call = self.calls.setdefault(index, TurnCall(index))
-            call.id, call.provider_id, call.is_whole = public[index], str(message["id"]), True
+            call.id, call.is_whole = public[index], True
             call.name, call.arguments = call_name(message), call_input(message)
             call.is_external = index in fields.get("external", ())
         return [self.calls[index] for index in range(len(recorded))]
@@ -142,65 +138,35 @@ class Turns:
 
         The types are ToolCallStarted, ToolCallWithdrawn, ToolCallFinished, ToolProgress and CallWaiting.
         """
-        call = self.calls[entry.fields["index"]]
-        if entry.type == "CallWaiting":
-            call.has_started_inside = call.has_started_inside or has_started_inside(entry.fields["data"])
-        if entry.type in ("CallWaiting", "ToolCallWithdrawn"):
-            call.is_started = False
-        else:
-            call.is_started = call.is_started or entry.type == "ToolCallStarted"
-        return call
-
-    def interrupted(self) -> list[tuple[TurnCall, str]]:
-        """Return the calls that have no answer at the end of the turn, for example because another call handed off."""
-        calls = [call for _, call in sorted(self.calls.items())]
-        return [(call, _unanswered(call)) for call in calls if call.is_whole and not call.is_answered]
+        if entry.type != "ToolProgress":
+            self._entries.append(entry)
+            self._end = None  # of an attempt that ended before the end of its run
+        return self.calls[entry.fields["index"]]
 
     def answers(self, entry: Entry) -> list[tuple[TurnCall, str]]:
-        """Return the calls of the turn that get an answer from the last entry of the log, in call order.
+        """Return the calls that get an answer at the end of their turn, in call order: for example, because another handed off.
 
-        If the run was stopped or failed, calls without an outcome get an answer too, because they will not run. In a finished
-        run, such calls stay open.
+        `entry`: TurnFinished, or the entry that follows the turn. If the run was stopped or failed, open calls get an answer too,
+        because they will not run. In a finished run, they stay open.
         """
-        calls = [call for _, call in sorted(self.calls.items()) if call.is_whole]
-        contents = self._recorded(calls, entry)
-        if entry.type != "RunFinished":
-            contents = [content or _unanswered(call) for call, content in zip(calls, contents, strict=True)]
-        pairs = zip(calls, contents, strict=True)
-        return [(call, content) for call, content in pairs if content is not None and not call.is_answered]
-
-    def _recorded(self, calls: Sequence[TurnCall], entry: Entry) -> list[str | None]:
-        """Return the answers to these calls in the last entry, from the block of the message that made the calls.
-
-        If no message made these calls, the answers are in the last block. If the process of the run died, the log may lack
-        the last turns. Then the calls are not in the last message.
-        """
-        recorded = [{"id": call.provider_id, "function": {"name": call.name}} for call in calls]
-        requested = None if self.has_resumed_calls else [(call.provider_id, call.arguments) for call in calls]
-        blocks = message_blocks(entry.response.get("messages", ()))
-        # Leave out blocks of user messages: a running run may get such messages, and they answer no calls.
-        turns = [(_made_by(head), answers) for head, answers in blocks if head.get("role") != "user"]
-        matching = [answers for calls_made, answers in turns if calls_made == requested]
-        answers: Sequence[Message] = next(reversed(matching or [answers for _, answers in turns]), ())
-        return [None if answer is None else text_of(answer["content"]) for answer in match_answers(recorded, answers)]
+        if entry.type == "TurnFinished":
+            self._end = entry.fields
+        if not self._entries:
+            return []
+        turn = fold(self._entries).turn if self._end is None else self._end
+        texts = {answer["index"]: text_of(answer["content"]) for answer in turn["answers"] if is_object(answer)}
+        if entry.type not in ("TurnFinished", "RunFinished"):
+            texts |= {index: _text_if_closed(index, turn) for index in turn.get("open", ())}
+        return [(self.calls[index], text) for index, text in sorted(texts.items()) if not self.calls[index].is_answered]
 
 
-def _made_by(head: Message) -> list[tuple[str, str]] | None:
-    """Return the ids and the arguments of the calls of a message.
-
-    Returns None for an empty message, which `message_blocks` yields with answers to calls of an earlier run.
-    """
-    return [(str(call["id"]), call_input(call)) for call in head.get("tool_calls") or ()] if head else None
-
-
-def _unanswered(call: TurnCall) -> str:
-    return OUTCOME_UNKNOWN if call.is_started or call.has_started_inside else INTERRUPTED
+def _text_if_closed(index: int, turn: Mapping[str, Any]) -> str:
+    return OUTCOME_UNKNOWN if index in turn.get("unknown", ()) else INTERRUPTED
 
 
 def _resumed(fields: Mapping[str, Any]) -> TurnCall:
-    arguments, inside = fields.get("arguments", ""), fields.get(STARTED_INSIDE, False)
-    identity = (fields["index"], call_id(fields), fields["id"], fields["name"], arguments)
-    return TurnCall(*identity, is_whole=True, has_started_inside=inside)
+    identity = (fields["index"], call_id(fields), fields["name"], fields.get("arguments", ""))
+    return TurnCall(*identity, is_whole=True)
 
 
 def json_object(text: str) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 
 from aswarm._record.entries import Entry
-from aswarm._record.entry_maker import EntryMaker
+from aswarm._record.entry_maker import EntryMaker, LiveState
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response
 from aswarm._values.budget import Budget
@@ -46,18 +46,18 @@ class RunEntries:
         self._maker = EntryMaker(error_text=str)
         entries.append(self._maker.started(name, name, agent, messages, context_variables=context_variables))
 
-    def add(self, event: Event, response: Response) -> None:
-        """Add the entries of an event. `response`: the response of the run at this moment."""
-        self._entries += self._maker.event(event, lambda: response)
+    def add(self, event: Event, state: LiveState) -> None:
+        """Add the entries of an event. `state`: the state of the run at this moment."""
+        self._entries += self._maker.event(event, state)
 
-    def end(self, response: Response, error: BaseException | None) -> None:
+    def end(self, state: LiveState, error: BaseException | None) -> None:
         """Add the last entries, unless the run has finished."""
         if self._entries[-1].is_last:
             return
         if error is not None:
-            self._entries += self._maker.failed(error, response)
+            self._entries += self._maker.failed(error, state.response, state.turn)
         else:
-            self._entries += self._maker.stopped("no_reader", response)
+            self._entries += self._maker.stopped("no_reader", state.response, state.turn)
 
 
 # Seconds of a drawn delay. The short ones are often equal, so that arrivals coincide.
@@ -305,7 +305,7 @@ class World:
                 async for event in run:
                     recorded.events.append((anyio.current_time(), event))
                     if entries is not None:
-                        entries.add(event, run.response)
+                        entries.add(event, run._state)  # noqa: SLF001 - the entries need the calls of the turn
                     if len(recorded.events) == leaves_after:
                         break
         except BaseException as error:
@@ -314,7 +314,7 @@ class World:
         finally:
             recorded.response = stream.response
             if entries is not None:
-                entries.end(recorded.response, recorded.error)
+                entries.end(stream._state, recorded.error)  # noqa: SLF001
         return recorded.response
 
 

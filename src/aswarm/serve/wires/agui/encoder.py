@@ -91,11 +91,13 @@ class AGUIWire:
             case "ToolCallFinished":
                 failed = entry.fields["error"] is not None
                 return self._result(self._turns.of(entry), entry.fields["content"], failed=failed)
+            case "TurnFinished":
+                return self._results(self._turns.answers(entry))
             case "ContextChanged":
                 return [{"type": "STATE_DELTA", "delta": _patch(entry.fields)}]
             case "HandedOff":
                 names = {"source": entry.fields["source"], "target": entry.fields["target"]}
-                return [*self._results(self._turns.interrupted()), _custom("handoff", names)]
+                return [*self._results(self._turns.answers(entry)), _custom("handoff", names)]
             case "RunFinished" | "RunFailed" | "RunStopped":
                 return self._ended(entry)
             case _:
@@ -124,7 +126,7 @@ class AGUIWire:
         return {"threadId": self._thread_id, "runId": self._run_id}
 
     def _turn_started(self, entry: Entry) -> list[dict[str, Any]]:
-        closed = [*self._results(self._turns.interrupted()), *self._close_all()]
+        closed = [*self._results(self._turns.answers(entry)), *self._close_all()]
         self._turns.start_turn(entry)
         self._step = f"{entry.fields['agent']} {self._turns.number}"
         return [*closed, {"type": "STEP_STARTED", "stepName": self._step}]

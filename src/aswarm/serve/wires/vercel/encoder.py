@@ -73,11 +73,13 @@ class VercelWire:
                 return [{"type": "data-aswarm-progress", "id": _id_of_progress(call.id, value["value"]), "data": value}]
             case "ToolCallFinished":
                 return self._finished(entry)
+            case "TurnFinished":
+                return self._failed(self._turns.answers(entry))
             case "ContextChanged":
                 return self._context_changed(entry.fields)
             case "HandedOff":
                 names = {"source": entry.fields["source"], "target": entry.fields["target"]}
-                return [*self._failed(self._turns.interrupted()), {"type": "data-aswarm-handoff", "data": names}]
+                return [*self._failed(self._turns.answers(entry)), {"type": "data-aswarm-handoff", "data": names}]
             case "RunFinished" | "RunFailed" | "RunStopped":
                 return self._ended(entry)
             case "CallWaiting" | "ToolCallWithdrawn":  # the last entry has all waiting calls
@@ -100,7 +102,7 @@ class VercelWire:
         return [start, *self._context_part(state)] if state else [start]
 
     def _turn_started(self, entry: Entry) -> list[dict[str, Any]]:
-        closed = [*self._failed(self._turns.interrupted()), *self._close_all()]
+        closed = [*self._failed(self._turns.answers(entry)), *self._close_all()]
         self._turns.start_turn(entry)
         self._in_step = True
         agent = {"agent": entry.fields["agent"], "turn": self._turns.number}
