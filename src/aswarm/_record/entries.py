@@ -1,11 +1,12 @@
 """`Entry`: one line of the log of a run, as JSON data.
 
-    RunStarted · (the events of `stream()` | ContextChanged | MessagesRecorded | RequestSent)*
+    RunStarted · (the events of `stream()` | TurnFinished | ContextChanged | MessagesRecorded | RequestSent)*
     · RunFinished | RunFailed | RunStopped                                                    last, once
 
 The entry of an event has the fields of `event.to_dict()`, and the additional fields below. The other entries are
 
     RunStarted        {run_id, conversation, agent, before, messages, resume, calls, context_variables}
+    TurnFinished      {turn, answers, open?, waiting?, unknown?}   for each turn with calls; see `turns`
     RunFailed         {error: {type, message, public_message, status_code?}, response?}
     RunStopped        {reason, message, response?}           `reason`: a code of `STOPS`, or a text of the caller;
                                                              `message`: the reason as a sentence
@@ -59,7 +60,10 @@ ENDINGS = frozenset({"RunFinished", "RunFailed", "RunStopped"})
 JOINED = frozenset({"TextDelta", "ReasoningDelta", "RefusalDelta"})
 DELTAS = JOINED | {"ToolCallDelta", "ToolProgress"}  # the messages of a run do not depend on these entries
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_ALSO_IN_RESPONSE = ("messages", "text")  # not stored in the last entry, because earlier entries have the messages
+_OF_OTHER_ENTRIES = ("messages", "text", "run_id")  # of the response in the last entry; they are not stored there again
+# Values that are not stored, because most calls have them, and most runs.
+_OF_MOST_CALLS: Mapping[str, Any] = {"error": None, "still_running": False}
+OF_MOST_RUNS: Mapping[str, Any] = {"spent": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +106,11 @@ class Entry:
     def to_log(self) -> bytes:
         """Return the line of the entry in the log. Half a surrogate pair, which a model may send, does not change."""
         fields = self.fields
-        if self.type in ENDINGS and fields.get("response"):
-            kept = {key: None if key in _ALSO_IN_RESPONSE else value for key, value in self.response.items()}
-            fields = {**fields, "response": kept}
+        if self.type == "ToolCallFinished":
+            fields = _without(fields, _OF_MOST_CALLS)
+        elif self.type in ENDINGS and fields.get("response"):
+            kept = {key: value for key, value in self.response.items() if key not in _OF_OTHER_ENTRIES}
+            fields = {**fields, "response": _without(kept, OF_MOST_RUNS)}
         text = _ENCODER.encode({"seq": self.seq, "at": self.at_ms, "type": self.type, **fields})
         line = text.encode("utf-8", "surrogatepass")
         if fields is self.fields and '"_' not in text and b"\xed" not in line and not _may_have_nan(text):
@@ -121,8 +127,12 @@ class Entry:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Entry:
         """Return the entry from its JSON object. Raises KeyError if `data` is not an entry."""
-        fields = dict(data)
+        fields = {**_OF_MOST_CALLS, **data} if data["type"] == "ToolCallFinished" else dict(data)
         return cls(fields.pop("seq"), fields.pop("at"), fields.pop("type"), fields, fields.pop("first", None))
+
+
+def _without(fields: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key not in usual or value != usual[key]}
 
 
 def entries_of(rows: Iterable[tuple[int, int, bytes]], after: int = -1) -> list[Entry]:

@@ -219,7 +219,7 @@ class EntryMaker:
         state: LiveState,
         private: Mapping[str, Any],
     ) -> list[Entry]:
-        fields = {**_fields(event), **private}
+        fields = {**_fields(event), **{key: value for key, value in private.items() if value != {}}}
         if event.id is not None:
             if event.index not in self._ids:
                 self._ids[event.index] = self._public.take(event.id)

@@ -13,8 +13,8 @@ from typing import Any
 
 from aswarm._values.messages import WAITING, Message, has_started_inside, text_of, tool_message
 
-from .entries import Entry
-from .turns import CallState, answers_of, fields_of, marks_of
+from .entries import OF_MOST_RUNS, Entry
+from .turns import CallState, answers_of, closed, fields_of, marks_of
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens", "requests")
 
@@ -129,8 +129,6 @@ class Folded:
                 call.has_started_inside = call.has_started_inside or has_started_inside(fields["data"])
             case "ToolCallWithdrawn":
                 self._call(fields).started = {}
-            case "TurnFinished":
-                self._finished = fields
             case "HandedOff":
                 self._settle()
                 self.agent = fields["target"]
@@ -154,7 +152,9 @@ class Folded:
 
     def _add_other(self, entry: Entry) -> None:
         fields = entry.fields
-        if entry.type == "ContextChanged":
+        if entry.type == "TurnFinished":
+            self._finished = {"open": [], "waiting": [], "unknown": [], **fields}
+        elif entry.type == "ContextChanged":
             self.context = {key: value for key, value in self.context.items() if key not in fields["removed"]}
             self.context.update(fields["changes"])
         elif entry.type == "MessagesRecorded":
@@ -162,6 +162,8 @@ class Folded:
             self._made[fields["start"] :] = fields["messages"]
         elif entry.is_last:
             self._ending, response = entry, entry.response
+            if (closing := fields.get("_closing")) and self.calls:
+                self._finished = closed(self.turn, closing)
             self._settle()
             self._made = list(response.get("messages", self._made))
             self.agent = response.get("agent") or self.agent
@@ -184,12 +186,17 @@ def whole_end(entries: Sequence[Entry]) -> Entry:
 
     `entries`: the log, or only its entries that are not deltas.
     """
-    folded, last = fold(entries[:-1]), entries[-1]
+    folded, last = fold(entries), entries[-1]
     if not last.response:
         return last
     messages = folded.response_messages
-    messages += last.fields.get("_closing", ())
     contents = (message.get("content") for message in reversed(messages) if message.get("role") == "assistant")
-    response = {**last.response, "messages": messages, "text": text_of(next(contents, None))}
+    response = {
+        **OF_MOST_RUNS,
+        **last.response,
+        "run_id": folded.run_id,
+        "messages": messages,
+        "text": text_of(next(contents, None)),
+    }
     fields = {key: value for key, value in last.fields.items() if key != "_closing"}
     return Entry(last.seq, last.at_ms, last.type, {**fields, "response": response})

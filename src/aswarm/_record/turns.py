@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from aswarm._run.turn import TurnEnd
 from aswarm._values.json import is_object, jsonable
@@ -126,6 +126,16 @@ def marks_of(fields: Fields, calls: Mapping[int, CallState]) -> dict[int, Fields
         for index in fields.get("waiting", ())
         if index not in kept
     }
+
+
+def closed(fields: Fields, closing: Sequence[Message]) -> Fields:
+    """Return the fields of a turn whose open calls got these tool messages after the end of the run, in call order."""
+    added = ({"index": index, "content": new["content"]} for index, new in zip(fields["open"], closing, strict=False))
+    return {**fields, "answers": sorted([*fields["answers"], *added], key=_index), "open": []}
+
+
+def _index(answer: int | Fields) -> int:
+    return answer["index"] if is_object(answer) else cast("int", answer)
 
 
 # --- derived ---

@@ -363,13 +363,6 @@ class Call(ToolCall):
         own = arguments_or_text(call_arguments(self._message)) if changed is None else changed
         return self._decision.seen != (own if replaced is None else replaced)
 
-    @property
-    def is_unknown(self) -> bool:
-        """Whether the outcome is not known, or would not be known if the call were closed now."""
-        if (outcome := self._outcome) is not None:
-            return outcome.unknown or outcome.still_running
-        return self._has_started or self.has_started_inside
-
     def value_of(self, outcome: ToolOutcome) -> Returned | None:  # noqa: ARG002
         """Return the value that code gets for the outcome of this call, if code makes the call."""
         return None

@@ -208,7 +208,7 @@ class Turn:
             open_calls=[call.index for call, _ in open_ones],
             waiting=waiting,
             kept=kept,
-            unknown=[call.index for call in turn.calls if call.is_unknown],
+            unknown=[call.index for call in turn.calls if _is_unknown(call)],
         )
 
     def _open_calls(self) -> list[tuple[Call, Entry | None]]:
@@ -287,6 +287,13 @@ def _answers_of(calls: TurnCalls) -> list[Message]:
         if call not in open_set:
             messages.append(_message(call, _text_without_outcome(call)))
     return messages
+
+
+def _is_unknown(call: Call) -> bool:
+    """Return whether the outcome is not known, or would not be known if the call were closed now."""
+    if (outcome := call.outcome) is not None:
+        return outcome.unknown or outcome.still_running
+    return call.has_started or call.has_started_inside
 
 
 def _text_without_outcome(call: Call) -> str:

@@ -27,7 +27,6 @@ from aswarm._values.errors import ConfigurationError
 from aswarm._values.events import LoopEvent
 from aswarm._values.json import is_object, sendable_data
 from aswarm._values.messages import (
-    INTERRUPTED,
     OUTCOME_UNKNOWN,
     Message,
     call_arguments,
@@ -37,8 +36,8 @@ from aswarm._values.messages import (
     message_blocks,
     normalize,
     open_calls,
+    settled,
     started_inside,
-    tool_message,
 )
 from aswarm._values.output import T_co
 from aswarm._values.run_keywords import Context, Messages
@@ -215,13 +214,10 @@ def closed(history: list[Message], stored: Stored) -> list[Message]:
     end = last_head(history)
     [(head, answers)] = message_blocks(history[end:])
     calls: list[Message] = head["tool_calls"]
-    pairs, started = [*zip(calls, match_answers(calls, answers), strict=True)], started_inside(head, history[end + 1 :])
-    unknown = _unknown(stored, pairs)
-    closing = [
-        answer or tool_message(call, OUTCOME_UNKNOWN if _key(call) in unknown or index in started else INTERRUPTED)
-        for index, (call, answer) in enumerate(pairs)
-    ]
-    return [*history[: end + 1], *closing]
+    matched, started = match_answers(calls, answers), started_inside(head, history[end + 1 :])
+    unknown = _unknown(stored, zip(calls, matched, strict=True))
+    texts = {at: OUTCOME_UNKNOWN for at, call in enumerate(calls) if at in started or _key(call) in unknown}
+    return [*history[: end + 1], *filter(None, settled(calls, matched, texts))]
 
 
 def _unknown(stored: Stored, pairs: Iterable[tuple[Message, Message | None]]) -> Counter[tuple[str, str, str]]:

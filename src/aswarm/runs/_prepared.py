@@ -303,11 +303,12 @@ class PreparedRun:
     def endings(self, reason: str | None, error: BaseException | None) -> list[Entry]:
         """Return the last entries of the run. The run finished, failed with this error, or was stopped for this reason."""
         response, state = self.response_after(error), self._state
+        turn = None if state is None else state.turn
         if error is not None:
-            return self.maker.failed(error, response, state and state.turn)
+            return self.maker.failed(error, response, turn)
         if state is not None and self.recorder is not None and (finished := self.recorder.finished) is not None:
             return self.maker.event(finished, state)
-        return self.maker.stopped(reason or "cancelled", response, state and state.turn)
+        return self.maker.stopped(reason or "cancelled", response, turn)
 
     # --- the conversation ---
 

@@ -13,6 +13,7 @@ from aswarm._log.runs import Ending, LogRow, RunRow, RunToStart
 from aswarm._log.stored import Change, Conflict, Stored
 from aswarm._record.entries import Entry, entries_of
 from aswarm._record.entry_maker import EntryMaker
+from aswarm._record.fold import Folded, fold
 from aswarm._runtime import clocks
 from aswarm._sql.database import Database
 from aswarm._sql.transactions import Transaction
@@ -200,53 +201,64 @@ async def close_open_calls(database: Database, record: RunRecord, reason: str) -
 def _close_open_calls(record: RunRecord, reason: str, revision: str) -> Transaction[None]:
     if not (yield from log.is_newest(record.id)):
         return
-    rows, _ = yield from log.read(record.id, record.last - 1)
+    rows = yield from log.facts(record.id)
     entries = entries_of(rows)
     if not entries or not entries[-1].response.get("waiting", True):  # deleted, or another process has closed the calls
         return
-    last = _without_open_calls(entries[-1], reason)
+    folded, before = fold(entries[:-1]), fold(entries)
+    last = _without_open_calls(folded, entries[-1], reason)
+    after = fold([*entries[:-1], last])
     if record.conversation is not None:
         key = conversation_key(record.user, record.conversation)
-        if not (yield from _close_in_conversation(key, record.id, revision, last.response)):
+        of_run = before.response_messages, after.response_messages
+        if not (yield from _close_in_conversation(key, record.id, revision, last.response, *of_run)):
             return
     lines = [*rows[-1].data.split(b"\n")[:-1], last.to_log()]
     yield from log.replace_last(record.id, LogRow(rows[-1].first, rows[-1].last, b"\n".join(lines)), ending_of(last))
 
 
-def _without_open_calls(last: Entry, reason: str) -> Entry:
-    """Return the last entry of a run with an answer for each open call. A finished run is stopped for this reason."""
+def _without_open_calls(folded: Folded, last: Entry, reason: str) -> Entry:
+    """Return the last entry of a run with an answer for each open call. A finished run is stopped for this reason.
+
+    `folded`: the state of the run before this entry.
+    """
     if not last.response:
         return last
-    unknown_calls = [from_fields(UnknownCall, unknown_call) for unknown_call in last.response["unknown_calls"]]
-    listed, closing = unknown_calls.copy(), list[Message]()
-    for fields in last.response["waiting"]:
-        call = from_fields(OpenCall, fields)
-        unknown, text = UnknownCall(call.id, call.name, call.arguments, call.agent), OUTCOME_UNKNOWN
-        if unknown in listed:
-            listed.remove(unknown)  # a provider may repeat an id, so it counts once
-        elif has_started_inside(call.data):
-            unknown_calls.append(unknown)
-        else:
-            text = INTERRUPTED
-        closing.append(tool_message({"id": call.id, "function": {"name": call.name}}, text))
-    response = {**last.response, "waiting": [], "unknown_calls": [*map(asdict, unknown_calls)]}
+    waiting = [from_fields(OpenCall, fields) for fields in last.response["waiting"]]
+    inside = {call.index for call in waiting if has_started_inside(call.data)}
+    unknown = set(folded.turn["unknown"]) if folded.calls else inside  # without calls: in some logs of older versions
+    closing = [
+        tool_message(
+            {"id": call.id, "function": {"name": call.name}}, OUTCOME_UNKNOWN if call.index in unknown else INTERRUPTED
+        )
+        for call in waiting
+    ]
+    calls = {call.index: UnknownCall(call.id, call.name, call.arguments, call.agent) for call in waiting}
+    listed = last.response["unknown_calls"]
+    # A call whose own function has started is listed already, but not a call that waits for a run inside.
+    new = [asdict(calls[index]) for index in sorted(unknown & inside)]
+    response = {**last.response, "waiting": [], "unknown_calls": [*listed, *new]}
     stopped = last
     if last.type == "RunFinished":
         (stopped,), response["stop"] = EntryMaker().stopped(reason), "cancelled"
     return Entry(last.seq, last.at_ms, stopped.type, {**stopped.fields, "response": response, "_closing": closing})
 
 
-def _close_in_conversation(key: str, run_id: str, revision: str, response: Mapping[str, Any]) -> Transaction[bool]:
+def _close_in_conversation(
+    key: str, run_id: str, revision: str, response: Mapping[str, Any], before: list[Message], after: list[Message]
+) -> Transaction[bool]:
     """Close the open calls of a conversation. Returns False if it has changed since the run. Raises Conflict.
 
-    `response`: the response of the run without open calls; empty if the run has none.
+    `response`: the response of the run without open calls; empty if the run has none. `before`, `after`: the messages of the
+    run with and without open calls.
     """
     stored = yield from _statements.load(key)
     if stored is None:  # it was deleted
         return True
     if stored.revision not in revisions_of(run_id):
         return False
-    history = closed(stored.messages, stored)
+    kept = len(stored.messages) - len(before)
+    history = [*stored.messages[:kept], *after] if response else closed(stored.messages, stored)
     if history == stored.messages:  # the run has ended without a response, and left nothing open
         return True
     keep = common_messages(stored.messages, history)
