@@ -41,8 +41,15 @@ def _to_format_4() -> Transaction[None]:
     yield from ((statement, ()) for statement in ADDED_IN_FORMAT_4)
 
 
+def _to_format_5() -> Transaction[None]:
+    """Change nothing: `fold` reads a log without TurnFinished too. An older version must not read a log that needs this entry."""
+    yield from ()
+
+
 # The store also has the tables of the runs, so that one transaction can write to a run and to its conversation.
-SCHEMA = Schema(0x61737763, 4, "the store", (*TABLES, *RUN_TABLES, *ADDED_IN_FORMAT_4), {3: _to_format_4})
+SCHEMA = Schema(
+    0x61737763, 5, "the store", (*TABLES, *RUN_TABLES, *ADDED_IN_FORMAT_4), {3: _to_format_4, 4: _to_format_5}
+)
 
 _LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
 _ROWS_AT_ONCE = 150  # of five values each: before 3.32, SQLite allowed only 999 values (https://sqlite.org/limits.html)

@@ -37,7 +37,7 @@ conversation, but clients need unique ids. See `public_ids`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -60,10 +60,10 @@ ENDINGS = frozenset({"RunFinished", "RunFailed", "RunStopped"})
 JOINED = frozenset({"TextDelta", "ReasoningDelta", "RefusalDelta"})
 DELTAS = JOINED | {"ToolCallDelta", "ToolProgress"}  # the messages of a run do not depend on these entries
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_OF_OTHER_ENTRIES = ("messages", "text", "run_id")  # of the response in the last entry; they are not stored there again
-# Values that are not stored, because most calls have them, and most runs.
-_OF_MOST_CALLS: Mapping[str, Any] = {"error": None, "still_running": False}
-OF_MOST_RUNS: Mapping[str, Any] = {"spent": None}
+OF_MOST_CALLS: Mapping[str, Any] = {"error": None, "still_running": False}  # not stored, because most calls have them
+# Of the response in the last entry. They are not stored there: other entries have them, and `spent` is None for most runs.
+_OF_OTHER_ENTRIES = ("run_id", "messages", "text")
+REST = (*_OF_OTHER_ENTRIES, "spent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +107,10 @@ class Entry:
         """Return the line of the entry in the log. Half a surrogate pair, which a model may send, does not change."""
         fields = self.fields
         if self.type == "ToolCallFinished":
-            fields = _without(fields, _OF_MOST_CALLS)
+            fields = _without(fields, OF_MOST_CALLS)
         elif self.type in ENDINGS and fields.get("response"):
             kept = {key: value for key, value in self.response.items() if key not in _OF_OTHER_ENTRIES}
-            fields = {**fields, "response": _without(kept, OF_MOST_RUNS)}
+            fields = {**fields, "response": _without(kept, {"spent": None})}
         text = _ENCODER.encode({"seq": self.seq, "at": self.at_ms, "type": self.type, **fields})
         line = text.encode("utf-8", "surrogatepass")
         if fields is self.fields and '"_' not in text and b"\xed" not in line and not _may_have_nan(text):
@@ -127,12 +127,22 @@ class Entry:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Entry:
         """Return the entry from its JSON object. Raises KeyError if `data` is not an entry."""
-        fields = {**_OF_MOST_CALLS, **data} if data["type"] == "ToolCallFinished" else dict(data)
+        fields = (
+            with_last(data, {**OF_MOST_CALLS, **data}, OF_MOST_CALLS)
+            if data["type"] == "ToolCallFinished"
+            else dict(data)
+        )
         return cls(fields.pop("seq"), fields.pop("at"), fields.pop("type"), fields, fields.pop("first", None))
 
 
 def _without(fields: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key not in usual or value != usual[key]}
+
+
+def with_last(fields: Mapping[str, Any], more: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    """Return the fields with these keys last, in the order for readers. `more`: their values."""
+    others = {key: value for key, value in fields.items() if key not in keys}
+    return others | {key: more.get(key) for key in keys}
 
 
 def entries_of(rows: Iterable[tuple[int, int, bytes]], after: int = -1) -> list[Entry]:

@@ -35,7 +35,7 @@ from aswarm._values.json import jsonable
 from aswarm._values.messages import STARTED_INSIDE, Message, call_name, has_started_inside
 from aswarm._wire.request import CompletionRequest
 
-from .entries import JOINED, STOPS, Entry, PublicIds, now, public_ids
+from .entries import JOINED, OF_MOST_CALLS, REST, STOPS, Entry, PublicIds, now, public_ids, with_last
 from .facts import INSIDE
 from .fold import Folded
 from .outcomes import recordable
@@ -163,13 +163,9 @@ class EntryMaker:
         missing = [*self._turn_finished(turn), *self._differences(response)]
         dumped = response.model_dump(mode="json")
         calls = self._open_calls(response.waiting, response.agent, [*self._history, *response.messages])
-        recorded = {
-            **dumped,
-            "run_id": response.run_id,
-            "text": jsonable(response.text),
-            "waiting": [{**old, **new} for old, new in zip(dumped["waiting"], calls, strict=True)],
-        }
-        return [*missing, self._make(kind, {**fields, "response": recorded})]
+        waiting_calls = [{**old, **new} for old, new in zip(dumped["waiting"], calls, strict=True)]
+        recorded = {**dumped, "run_id": response.run_id, "text": jsonable(response.text), "waiting": waiting_calls}
+        return [*missing, self._make(kind, {**fields, "response": with_last(recorded, recorded, REST)})]
 
     def request(self, request: CompletionRequest) -> Entry:
         """Return the entry of a request as it is sent. A page for developers shows such entries."""
@@ -237,7 +233,7 @@ class EntryMaker:
             if event.handoff and (tool := _tool(self._agent, event.name)) and tool.is_handoff:
                 fields["is_agent"] = True
             self._ended.append(fields.get("call_id") or event.id)
-            entry = self._make("ToolCallFinished", fields)
+            entry = self._make("ToolCallFinished", with_last(fields, fields, OF_MOST_CALLS))
             return [entry, *self._context_changes(current)]
         return [self._make(type(event).__name__, fields)]
 

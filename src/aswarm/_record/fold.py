@@ -13,7 +13,7 @@ from typing import Any
 
 from aswarm._values.messages import WAITING, Message, has_started_inside, text_of, tool_message
 
-from .entries import OF_MOST_RUNS, Entry
+from .entries import REST, Entry, with_last
 from .turns import CallState, answers_of, closed, fields_of, marks_of
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens", "requests")
@@ -191,12 +191,7 @@ def whole_end(entries: Sequence[Entry]) -> Entry:
         return last
     messages = folded.response_messages
     contents = (message.get("content") for message in reversed(messages) if message.get("role") == "assistant")
-    response = {
-        **OF_MOST_RUNS,
-        **last.response,
-        "run_id": folded.run_id,
-        "messages": messages,
-        "text": text_of(next(contents, None)),
-    }
+    text = text_of(next(contents, None))
+    rest = {**last.response, "run_id": folded.run_id, "messages": messages, "text": text}
     fields = {key: value for key, value in last.fields.items() if key != "_closing"}
-    return Entry(last.seq, last.at_ms, last.type, {**fields, "response": response})
+    return Entry(last.seq, last.at_ms, last.type, {**fields, "response": with_last(last.response, rest, REST)})
