@@ -96,6 +96,9 @@ export class RunView {
 				Object.assign(this.call(entry), { name, kind, reason, data, args: entry.arguments, state: "waiting" });
 				break;
 			}
+			case "TurnFinished":
+				this.turnFinished(entry);
+				break;
 			case "ContextChanged":
 				this.changed(entry);
 				break;
@@ -132,6 +135,16 @@ export class RunView {
 		});
 	}
 
+	// The states of the calls without a result, and the texts that only the history has.
+	turnFinished({ answers, open = [], unknown = [] }) {
+		for (const call of this.turn.calls) {
+			if (unknown.includes(call.index)) call.state = "unknown";
+			else if (!open.includes(call.index) && (call.state === "ready" || call.state === "waiting")) call.state = "skipped";
+			const answer = answers.find((each) => each.index === call.index);
+			if (answer && call.content !== undefined) call.content = answer.content;
+		}
+	}
+
 	changed(entry) {
 		const rows = Object.entries(entry.changes).map(([key, after]) => ({
 			key, after, before: this.context[key], isNew: !(key in this.context),
@@ -154,22 +167,19 @@ export class RunView {
 			this.length = response.messages.length;
 			this.place(response.messages);
 		}
-		this.settle(response);
+		this.settle();
 	}
 
-	// Set the states of calls that have no answer when the run ends.
-	settle(response) {
-		const unknown = new Set((response?.unknown_calls || []).map((call) => call.id));
+	// Set the states of the calls when the run ends. The log of a process that died, or of an older version, lacks the end of its last turn.
+	settle() {
+		const states = { running: "unknown", writing: "cut", ready: "skipped", waiting: "skipped" };
 		for (const turn of this.turns) {
 			turn.done = true;
-			for (const call of turn.calls) {
-				if (unknown.has(call.id) || call.state === "running") call.state = "unknown";
-				else if (call.state === "writing") call.state = "cut";
-				else if (call.state === "ready") call.state = this.waiting.length ? "open" : "skipped";
-			}
+			for (const call of turn.calls) call.state = states[call.state] || call.state;
 		}
+		const last = this.turns.filter((turn) => turn.calls.length).at(-1);
 		for (const open of this.waiting) {
-			const call = this.turns.flatMap((turn) => turn.calls).reverse().find((each) => each.id === (open.call_id || open.id));
+			const call = last?.calls.find((each) => each.index === open.index);
 			if (call) Object.assign(call, { state: "waiting", kind: open.kind, reason: open.reason ?? call.reason, data: open.data ?? call.data });
 		}
 	}
