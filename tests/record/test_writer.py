@@ -69,7 +69,9 @@ async def test_entries_are_written_in_order_and_once(path: Path) -> None:
         assert await it.rows() == [LogRow(0, 1, b"0\n1"), LogRow(2, 2, b"2")]
 
 
-async def test_a_commit_after_an_unawaited_write_waits_for_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_after_an_unawaited_write_waits_for_the_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only a change makes a commit of SQLite wait for the disk, so the last row is written again, but only once."""
     begun: list[bool] = []
     begin = SQLiteConnection.begin

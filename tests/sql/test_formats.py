@@ -165,8 +165,8 @@ def _of_a_newer_version(example: dict[str, Any]) -> dict[str, Any]:
                 for item in items:
                     item["later"] = 3
         row["data"] = "\n".join(map(json.dumps, lines))
-    later = json.dumps({"seq": 18, "at": 1795499377872, "type": "Later", "index": 1})
-    rows["aswarm_entry"].append({"run": "run-died", "first": 18, "last": 18, "data": later})
+    later = json.dumps({"seq": 19, "at": 1795499377872, "type": "Later", "index": 1})
+    rows["aswarm_entry"].append({"run": "run-died", "first": 19, "last": 19, "data": later})
     unknown = {"id": "call_1", "name": "look", "arguments": "{}", "agent": "Clerk", "later": 4}
     rows["aswarm_conversation"][0]["unknown_calls"] = json.dumps([unknown])
     return {**example, "rows": rows}

@@ -165,7 +165,7 @@ class Folded:
             if (closing := fields.get("_closing")) and self.calls:
                 self._finished = closed(self.turn, closing)
             self._settle()
-            self._made = list(response.get("messages", self._made))
+            self._made = list(response.get("messages") or self._made)
             self.agent = response.get("agent") or self.agent
             self.context = dict(response.get("context_variables", self.context))
 

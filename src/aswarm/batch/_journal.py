@@ -287,9 +287,7 @@ class _ItemLog:
 
     # --- the maker of the recorder ---
 
-    def event(
-        self, event: Event, _state: object, private: Mapping[str, Any] | None = None
-    ) -> list[Entry]:
+    def event(self, event: Event, _state: object, private: Mapping[str, Any] | None = None) -> list[Entry]:
         """Return the entries of an event, if a rerun needs them."""
         if isinstance(event, TurnStarted):
             self._turn = event.turn
