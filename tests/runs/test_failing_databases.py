@@ -12,7 +12,7 @@ import anyio.to_thread
 import pytest
 
 from aswarm import StoreError
-from aswarm.runs import AnswersRefused, Limits, ShuttingDown, fold
+from aswarm.runs import AnswersRefused, Limits, Run, ShuttingDown, fold
 from aswarm.testing import Failure, ScriptedAnswer, call
 from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_file, in_memory, types_of
 from tests.support.runtime.virtual_time import jump
@@ -54,6 +54,36 @@ async def test_a_log_that_fails_for_a_moment_loses_nothing(
         assert live[-1].type == "RunFinished"
         assert (await place.history())[-1]["content"] == "Done."
     assert "another attempt follows" in caplog.text
+
+
+async def test_a_call_is_announced_after_the_commit_of_its_start(
+    tmp_path: Path, failures: Failures, workshop: Workshop
+) -> None:
+    """Until then, a process that dies would leave no trace of the call. Then readers get everything, in order."""
+    seen: list[str] = []
+
+    async def read(run: Run) -> None:
+        async for entry in run.entries():
+            seen.append(entry.type)  # noqa: PERF401 - the list is read meanwhile
+
+    async with in_file(tmp_path, [call("slow"), "Done."], workshop) as place:
+        failures[APPEND] = 1_000
+        run = await place.start()
+        async with anyio.create_task_group() as group:
+            group.start_soon(read, run)
+            with anyio.fail_after(10_000):
+                while failures[APPEND] > 995 or "CompletionFinished" not in seen:
+                    await anyio.sleep(0.02)
+                    jump(1)
+                assert "ToolCallStarted" not in seen
+                failures.clear()
+                while not workshop.began.is_set() or "ToolCallStarted" not in seen:
+                    await anyio.sleep(0.02)
+                    jump(1)
+            workshop.go.set()
+        assert [kind for kind in seen if "Delta" not in kind] == [
+            kind for kind in types_of(await entries_of(run)) if "Delta" not in kind
+        ]
 
 
 async def test_a_run_whose_end_cannot_be_written_is_ended_by_the_next_process(

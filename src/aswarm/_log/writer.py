@@ -29,17 +29,25 @@ class LogWriter:
     write includes its entries.
 
     `next`: the number of the first unwritten entry. `failed`: called in the thread of the database with the error of a write, or
-    with None if the log refuses the write, because another attempt has started or the run has ended.
+    with None if the log refuses the write, because another attempt has started or the run has ended. `written`: called there
+    after a write of entries.
     """
 
     def __init__(
-        self, database: Database, run_id: str, attempt: int, first: int, failed: Callable[[Exception | None], object]
+        self,
+        database: Database,
+        run_id: str,
+        attempt: int,
+        first: int,
+        failed: Callable[[Exception | None], object],
+        written: Callable[[], object] | None = None,
     ) -> None:
         self.next = first
         self.run_id = run_id
         self.attempt = attempt
         self._database = database
         self._failed = failed
+        self._written = written
         self._unwritten: list[bytes] = []
         self._due = math.inf  # the delay of the scheduled write; infinite without one, or if a commit has replaced it
         self._not_durable: LogRow | None = None  # the last row, if only a write without `durable` contains it
@@ -91,6 +99,8 @@ class LogWriter:
             if written > 0:
                 self.next += written
                 del self._unwritten[:written]
+                if self._written is not None:
+                    self._written()
         if not job.durable and self._due != math.inf:
             self._due = math.inf
             if self._unwritten and job.error is None and row is not False:  # added while the write ran

@@ -149,7 +149,7 @@ class RunAttempt:
                 last = await self._write_end(maker.failed(failure))
         except StoreError:  # `_retry` raises it only while this process drains; the next process ends the run
             logger.exception("the end of the run %s cannot be recorded", run.run_id, extra=live.record.log_fields)
-            live.schedule(0)  # so that the next attempt can use the entries before the end
+            live.schedule()  # so that the next attempt can use the entries before the end
         self._runs._detach(live, last)
 
     async def _write_end(self, endings: Sequence[Entry], change: Change | None = None) -> Entry | None:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import anyio
 
-from aswarm._log import runs as log
 from aswarm._log.runs import LogRow
+from aswarm._log.writer import LogWriter
 from aswarm._record.entries import Entry
+from aswarm._record.facts import INSIDE
 from aswarm._runtime.backend import scheduler
 from aswarm._sql.database import Database
-from aswarm._sql.transactions import PendingTransaction, Transaction
 from aswarm._values.errors import StoreError
 
 from ._notifier import News
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aswarm")
 
 _KEPT = 256  # written entries that stay in memory, for readers that are almost up to date
-_AFTER_FAILURE = 1.0  # seconds
-_WITHIN = 0.05  # seconds until entries are written together: one commit for each delta would cost 100 times more
 
 
 class LiveEntries:
@@ -68,8 +66,12 @@ class LiveEntries:
         start = after + 1 - self._first
         if self.is_fenced or (start < 0 and not self._follows(after)):
             return None
-        entries = self._entries[max(0, start) :]
+        entries = self._entries[max(0, start) : self._shown()]
         return None if not entries and self.ended.is_set() else entries
+
+    def _shown(self) -> int:
+        """Return how many of the entries in memory readers may get."""
+        return len(self._entries)
 
     def _follows(self, after: int) -> bool:  # noqa: ARG002 - `LiveRun` overrides this, and reads the argument
         """Return whether the oldest entry in memory follows the entry `after`, although numbers between them are missing."""
@@ -107,13 +109,12 @@ class LiveRun(LiveEntries):
         self.readers = 0
         self.bytes = 0
         self.failure: StoreError | None = None
-        self._database = database
         self._first = self._starts_at = first
-        # The number of the next entry to write, and the unwritten entries, which only the thread of the database removes.
-        self._written = first
-        self._unwritten: list[bytes] = []
-        self._scheduled: object | None = None  # identifies the scheduled write; None without one (a commit replaces it)
+        self._writer = LogWriter(database, record.id, attempt, first, self._note_failure, self._note_written)
         self._call_soon = scheduler()
+        # The numbers of the started calls that are not committed yet. A process that dies now leaves no trace of such a call, so
+        # readers get neither its start nor the entries after it.
+        self._starting: deque[int] = deque()
 
     @property
     def last_seen(self) -> int:
@@ -129,33 +130,39 @@ class LiveRun(LiveEntries):
 
     def add_first(self, entry: Entry) -> None:
         """Add the first entry, which is already in the log."""
-        self._written += 1
+        self._writer.next += 1
         super().add(entry)
 
     def add_last(self, entry: Entry) -> None:
-        """Add the last entry, which is already in the log."""
+        """Add the last entry, which is already in the log with all entries before it."""
+        self._starting.clear()
         super().add(entry)
 
     def add(self, entry: Entry) -> None:
         """Add the next entry. It is written after at most 50 ms, or earlier by the next `commit`."""
         line = entry.to_log()
-        self._unwritten.append(line)
         self.bytes += len(line)  # unwritten entries count too, because they need memory
-        if self._scheduled is None:
-            self.schedule(_WITHIN)
-        super().add(entry)
+        kind, fields = entry.type, entry.fields
+        if kind == "ToolCallStarted" or (
+            kind == "ToolProgress" and INSIDE in fields and fields["value"]["type"] == "ToolCallStarted"
+        ):
+            self._starting.append(entry.seq)
+        self._entries.append(entry)
+        self._writer.add(line)
+        if not self._starting:
+            self.news.wake()
         if len(self._entries) > 2 * _KEPT:
             self._forget_old()
 
-    def schedule(self, within: float) -> None:
-        """Schedule a write of the unwritten entries, after at most `within` seconds."""
-        if self._scheduled is None and self._unwritten and not self.ended.is_set():
-            token = self._scheduled = object()
-            write, done = partial(self._write_scheduled, token), partial(self._note_scheduled, token)
-            self._database.put(write, done, within=within, notifies=True)
+    def schedule(self) -> None:
+        """Schedule a write of the unwritten entries."""
+        self._writer.schedule()
+
+    def _shown(self) -> int:
+        return self._starting[0] - self._first if self._starting else len(self._entries)
 
     def _forget_old(self) -> None:
-        unneeded = min(self._written - self._first, len(self._entries)) - _KEPT
+        unneeded = min(self._writer.next - self._first, self._shown()) - _KEPT
         if unneeded > _KEPT:
             self._first += unneeded
             del self._entries[:unneeded]
@@ -171,48 +178,35 @@ class LiveRun(LiveEntries):
 
     async def flush(self) -> bool:
         """Write all entries, like `commit`. Returns False if another attempt has taken over the run. Raises StoreError."""
-        self._scheduled = None
-        written = await self._database.submit(self._write, self._note_written, durable=True, notifies=True)
-        self._forget_old()
-        return written is not False
+        is_written = await self._writer.commit()
+        self._show_written()
+        return is_written
 
     def unwritten(self, last: Entry | None = None) -> LogRow | None:
         """Return a row of the log with the unwritten entries and `last`. Readers see `last` only after the commit."""
-        if last is not None:
-            self._scheduled = None
-        lines = self._unwritten if last is None else [*self._unwritten, last.to_log()]
-        return LogRow(self._written, self._written + len(lines) - 1, b"\n".join(lines)) if lines else None
+        return self._writer.row(None if last is None else last.to_log())
 
-    def _write(self) -> Transaction[LogRow | Literal[False] | None]:
-        """Write the unwritten entries. Returns their row, or False if another attempt has taken over the run."""
-        row = self.unwritten()
-        return row if row is None or (yield from log.append(self.record.id, self.attempt, row)) else False
+    def _show_written(self) -> None:
+        """Show the calls whose starts are committed to the readers."""
+        if self._starting:
+            while self._starting and self._starting[0] < self._writer.next:
+                self._starting.popleft()
+            self.news.wake()
 
-    def _write_scheduled(self, token: object) -> Transaction[LogRow | Literal[False] | None]:
-        return (yield from self._write()) if self._scheduled is token else None
+    # In the thread of the database:
 
-    def _note_scheduled(self, token: object, job: PendingTransaction) -> None:
-        self._note_written(job)
-        if self._scheduled is token:
-            self._scheduled = None
+    def _note_written(self) -> None:
+        if self._starting:
             with suppress(RuntimeError):  # the loop is closed
-                self._call_soon(partial(self._after_write, _WITHIN if job.error is None else _AFTER_FAILURE))
+                self._call_soon(self._show_written)
 
-    def _after_write(self, within: float) -> None:
-        self._forget_old()
-        self.schedule(within)  # writes the entries that were added meanwhile, or repeats a failed write
-
-    def _note_written(self, job: PendingTransaction) -> None:
-        row: LogRow | Literal[False] | None = job.value
-        if job.error is not None:  # the next write includes these entries
-            run_id, fields = self.record.id, self.record.log_fields
-            logger.warning("the log of the run %s cannot be written", run_id, exc_info=job.error, extra=fields)
-        elif row is False:
-            with suppress(RuntimeError):  # the loop is closed
+    def _note_failure(self, error: Exception | None) -> None:
+        if error is None:
+            with suppress(RuntimeError):  # as above
                 self._call_soon(self.fence)
-        elif row is not None and row.last >= self._written:
-            del self._unwritten[: row.last + 1 - self._written]
-            self._written = row.last + 1
+        else:  # the next write includes these entries
+            run_id, fields = self.record.id, self.record.log_fields
+            logger.warning("the log of the run %s cannot be written", run_id, exc_info=error, extra=fields)
 
     async def wait_for_end(self) -> None:
         """Wait for the end of the run in this process. Raises StoreError if the end cannot be written."""
