@@ -9,9 +9,9 @@ from typing import Any
 import anyio.lowlevel
 import pytest
 
-from aswarm import Agent, tool
+from aswarm import Agent, RunError, tool
 from aswarm.middleware import CompletionRequest
-from tests.support.record.journaled import Died, kinds, rerun
+from tests.support.record.journaled import Died, Done, fail_from, kinds, rerun
 from tests.support.run.one_turn import contents
 
 pytestmark = pytest.mark.anyio
@@ -66,3 +66,13 @@ async def test_a_death_before_the_turn(tmp_path: Path) -> None:
     assert response.unknown_calls == []
     assert contents(response) == ["saw 0", "saw 1"]
     assert sorted(started) == ["0", "0", "1"]
+
+
+async def test_a_start_that_cannot_be_recorded(tmp_path: Path) -> None:
+    """The eager call is stopped, and the run fails."""
+    journal, started = tmp_path / "journal", list[str]()
+    await rerun(journal, Done(), looking(started))
+    fail_from(journal, "ToolCallStarted")
+    with pytest.raises(RunError, match="disk full"):
+        await rerun(journal, Writer(started), looking(started), item="b", eager_tools="always")
+    assert started

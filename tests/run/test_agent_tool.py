@@ -184,7 +184,7 @@ async def test_a_configuration_error_of_the_inner_run_is_the_callers() -> None:
     ],
 )
 async def test_a_typed_inner_run_that_a_limit_ends(answer: str, limit: Any, result: str) -> None:
-    """A text that is no answer of the type is no result; the last completion of a budget may be an answer."""
+    """A text that is no answer of the type is no result; an answer within the limit is."""
 
     async def look() -> str:
         return "seen"

@@ -27,6 +27,7 @@ from aswarm import (
     function_tool,
     tool,
 )
+from aswarm._values.messages import STARTED_INSIDE
 from aswarm.guards import CheckedCall, guard_tool
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import Request, ScriptedModel, call, check_history
@@ -448,6 +449,20 @@ async def test_a_middleware_declares_too(middleware: Any, eager: Any) -> None:
         eager_tools=eager,
     )
     assert ([each.name for each in response.waiting], told(response), desk.effects) == (["looks"], ["paid 1"], {1: 1})
+
+
+@pytest.mark.anyio
+async def test_a_middleware_in_which_a_call_has_run_leaves_its_call_unknown() -> None:
+    """The data of its Hold tells that a function of an inner run has started."""
+
+    def asks_late(handlers: Handlers) -> Handlers:
+        async def call_tool(*_: Any) -> ToolOutcome:
+            raise Hold("May it look?", data={STARTED_INSIDE: True})
+
+        return replace(handlers, call_tool=call_tool)
+
+    response = await fails([Desk().looks], call("looks", n=0), match="a middleware raised Hold", middleware=[asks_late])
+    assert ([each.name for each in response.unknown_calls], response.waiting) == (["looks"], [])
 
 
 @pytest.mark.anyio

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from aswarm.middleware import Handlers, Middleware, Started, ToolCall, ToolOutco
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.leaving.run_scenes import until
 from tests.support.run.eager_desk import VIRTUAL, Desk, calls_of
-from tests.support.runtime.virtual_time import jump
+from tests.support.runtime.virtual_time import jump, virtual_backend
 
 pytestmark = pytest.mark.anyio
 
@@ -171,6 +172,47 @@ async def test_an_abandoned_function_with_a_timeout() -> None:
     await until(ended.is_set)
 
 
+@pytest.mark.parametrize("anyio_backend", [virtual_backend("asyncio")])
+async def test_a_task_that_is_cancelled_many_times() -> None:
+    """`task.cancel()` at each step of the event loop stops the eager calls."""
+    desk, reached = Desk(), anyio.Event()
+
+    async def read() -> None:
+        async with swarm.stream(desk.agent(1000), "Go") as run:
+            async for _ in run:
+                if desk.started:
+                    reached.set()
+
+    swarm = AsyncSwarm(ScriptedModel([calls_of(*["search"] * 4)]).client(), eager_tools=True)
+    task = asyncio.ensure_future(read())
+    await reached.wait()
+    for _ in range(100):
+        task.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(desk.started) == desk.ended == desk.cancelled > 0
+
+
+@VIRTUAL
+async def test_a_call_that_finishes_when_its_run_is_cancelled() -> None:
+    """The result of the call is kept."""
+
+    @tool(repeatable=True)
+    async def last(x: str) -> str:
+        await anyio.sleep(10)
+        scope.cancel()
+        return x
+
+    swarm = AsyncSwarm(ScriptedModel([calls_of("last"), "Done"], api="responses").client(), eager_tools="always")
+    with anyio.CancelScope() as scope:
+        run = swarm.run(Agent(functions=[last]), "Go", stream=True)
+        async for _ in run:
+            pass
+    assert [m["content"] for m in run.response.messages if m["role"] == "tool"] == ["0"]
+    assert run.response.unknown_calls == []
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
@@ -191,6 +233,13 @@ async def test_budgets(api: Any, budget: Any, then: Any) -> None:
     )
     assert shown[0]["spent"] == next(iter(budget))
     assert (shown[1] is not None) == (then == "raise")
+
+
+@VIRTUAL
+async def test_the_last_completion_of_a_budget() -> None:
+    """Its calls are refused, and none starts early."""
+    shown = await same(lambda: [calls_of("search", "search")] * 2, 1, budget=Budget(turns=1, then="answer"))
+    assert [m["content"] for m in shown[0]["messages"] if m["role"] == "tool"][:2] == ["found 0", "found 1"]
 
 
 # --- typed output, and middleware -------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RunError, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Hold, RunError, StreamInterrupted
+from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.asyncio
 
@@ -75,3 +76,16 @@ async def test_another_error_of_a_run_inside_is_wrapped_as_before() -> None:
     """A RunError that is not about a completion is wrapped, and its class is in the text."""
     _, second = await failures(RunError("the inner run failed"))
     assert str(second) == "RunError: the inner run failed"
+
+
+async def test_a_mistake_in_another_run_is_a_failed_call() -> None:
+    """The model of the outer run reads it."""
+
+    async def holds() -> None:
+        raise Hold("sure?")
+
+    async def ask() -> None:
+        await AsyncSwarm(ScriptedModel([call("holds")]).client()).run(Agent(functions=[holds]), "Go")
+
+    response = await AsyncSwarm(ScriptedModel([call("ask"), "Done"]).client()).run(Agent(functions=[ask]), "Go")
+    assert "write @tool(may_wait=True)" in response.messages[1]["content"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -272,3 +274,20 @@ async def test_an_agent_tool_with_a_shared_context_keeps_the_writes_inside(conte
     model = ScriptedModel([call("inner", request="x"), call("look", n=1), "Inner.", "Done."])
     response = await AsyncSwarm(model.client(), middleware=[count]).run(agent, "Go")
     assert response.context_variables["before"] == counted
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_middleware_may_drop_the_contextvars() -> None:
+    """It calls the tool in a task with an empty context."""
+
+    def drop(handlers: Handlers) -> Handlers:
+        def call_tool(*args: Any) -> Any:
+            return asyncio.create_task(handlers.call_tool(*args), context=contextvars.Context())  # type: ignore[arg-type]
+
+        return replace(handlers, call_tool=call_tool)
+
+    async def look() -> str:
+        return "seen"
+
+    swarm = AsyncSwarm(ScriptedModel([call("look"), "Done"]).client(), middleware=[drop])
+    assert (await swarm.run(Agent(functions=[look]), "Go")).messages[1]["content"] == "seen"

@@ -238,6 +238,21 @@ async def test_a_handoff_wins_over_the_answer(way: str, first: bool) -> None:
     assert "response_format" in scene.bodies[1]
 
 
+async def test_an_agent_without_a_type_has_no_partial_answer() -> None:
+    """Neither after a handoff, nor after a function that clears the type beside a wrong answer."""
+
+    def clear() -> None:
+        agent.output = None
+
+    agent = Agent(output=Trip, functions=[Agent(name="Other"), clear])
+    for step in ([call("clear"), final()], call("transfer_to_other")):
+        async with AsyncSwarm(ScriptedModel([step, "Hi"]).client()).stream(agent, "Go") as run:
+            partial = [run.partial_output async for _ in run]
+        assert partial[-1] is None
+        assert run.response.text == "Hi"
+        agent.output = Trip
+
+
 async def test_a_type_of_the_run_holds_for_every_agent() -> None:
     """The type of the run has priority over the types of the agents; an agent's own type comes with a handoff."""
     other = Agent(name="Other")

@@ -169,6 +169,9 @@ async def test_bad_arguments_never_reach_the_function(arguments: str) -> None:
     (text,) = contents(await run_turn([count], [call("count", arguments)]))
     assert text.startswith("Error: ") and "http" not in text
     assert called == []
+    if not arguments.endswith(("}", "null")):  # a handoff has no parameters
+        response = await run_turn([Agent(name="B")], [call("transfer_to_b", arguments)])
+        assert response.agent is not None and response.agent.name == "A"
 
 
 @pytest.mark.parametrize("error", [StopIteration("none left"), StopAsyncIteration("none left"), KeyError("key")])

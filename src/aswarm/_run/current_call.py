@@ -89,8 +89,9 @@ def enter_function(run: OuterRun | None) -> None:
 
 def restart_code(recorded: Mapping[str, Any] | None) -> None:
     """Set the recorded start of the code in the current call, which runs again over its recorded calls."""
-    if (now := running()) is not None:
-        set_running(replace(now, recorded_start=recorded))
+    now = running()
+    assert now is not None  # noqa: S101 - the recorder is called for a call that runs
+    set_running(replace(now, recorded_start=recorded))
 
 
 class CurrentCall:

@@ -132,8 +132,9 @@ class _EagerCalls:
                 try:
                     async for chunk in chunks:
                         yield chunk
-                        if (read := accumulator or self._state.accumulator) is not None:
-                            self._start_calls(read._calls.calls)
+                        read = accumulator or self._state.accumulator
+                        assert read is not None  # noqa: S101 - the loop makes it before it reads the completion
+                        self._start_calls(read._calls.calls)
                 except BaseException:
                     self._drop()  # before the response is closed, because closing may wait for the network
                     raise
@@ -328,14 +329,10 @@ class _EagerCall:
             await started()
 
         now = running()
-
-        def show(event: LoopEvent) -> None:
-            if now is not None and call.outcome is None:
-                now.emit(event)
-
-        self._show = show
+        assert now is not None  # noqa: S101 - the turn executes the call
+        self._show = now.emit
         for event in self._progress:
-            show(event)
+            now.emit(event)
 
     # --- the end ---
 
