@@ -16,7 +16,7 @@ import pytest
 
 from aswarm import Agent, Swarm
 from aswarm._blocking import caller
-from aswarm._blocking.caller import Caller, CallerInbox, CallerThreadRunner, Job, in_callers_thread
+from aswarm._blocking.caller import Caller, CallerInbox, CallerThreadRunner, Job, JobQueue, in_callers_thread
 from aswarm._blocking.event_loop import EventLoopThread, event_loop_thread
 from aswarm.testing import call
 from tests.support.blocking.blocking import consume, do, in_notebook, in_script, until
@@ -343,3 +343,21 @@ def test_an_interruption_when_a_function_was_handed_over(monkeypatch: pytest.Mon
     assert called == ["Withdrawn, withdrawn: True"]
     assert do(loop, answer) == "answer"
     loop.close()
+
+
+def test_a_function_that_must_run_after_the_caller_has_left() -> None:
+    """It waits for the thread, and is called on the event loop at the end."""
+    called: list[str] = []
+
+    async def leave() -> None:
+        jobs = JobQueue(event_loop_thread())
+        job = Job(lambda: called.append(threading.current_thread().name), must_run=True)
+        async with anyio.create_task_group() as group:
+            group.start_soon(jobs.wait_for, job)
+            await anyio.sleep(0)
+            jobs.leave()
+            assert called == []
+            jobs.finish()
+
+    do(event_loop_thread(), leave)
+    assert called == [NAME]

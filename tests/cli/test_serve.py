@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -56,3 +57,12 @@ def test_a_served_agent_needs_its_token(folder: Path) -> None:
         models = browser.get("/v1/models", headers={"authorization": "Bearer secret"}).json()
         assert [model["id"] for model in models["data"]] == ["Triage"]
         assert (folder / "chats.sqlite").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_page_shows_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--model` is the model of all agents."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    served: list[Any] = []
+    monkeypatch.setattr("aswarm.cli.commands.serve.serve_until_stopped", lambda *args, **_: served.extend(args))
+    assert invoke("serve", "agents:triage", "--model", "small").exit_code == 0
+    assert served[1][0].model == "small"

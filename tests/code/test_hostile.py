@@ -223,3 +223,9 @@ async def test_a_replay_starts_the_limits_again() -> None:
         before, history = history, [*history, *response.messages]
         response = await resumed(agent, response, True, *before)
     assert result_in(response) == "1"
+
+
+async def test_short_steps_count_together() -> None:
+    """The limit of seconds counts all steps, without the time of the calls."""
+    text = await result_of("while True:\n    await look(1)", look, limits=CodeLimits(seconds=0.2, calls=10**6))
+    assert "the code was stopped after 0.2 seconds" in text

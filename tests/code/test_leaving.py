@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -15,8 +16,8 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Budget, Response
-from aswarm.code import CodeLimits
+from aswarm import Budget, ConfigurationError, Response
+from aswarm.code import CodeLimits, _sandbox
 from aswarm.testing import check_history
 from tests.support.code.coded import USER, agent_of, cancelled, result_in, result_of, swarm_of, unknown
 from tests.support.leaving.run_scenes import nothing_left_behind, settle
@@ -200,3 +201,22 @@ def test_a_forked_child_of_a_process_that_ran_code_is_refused(before: list[int],
     command = [sys.executable, "-W", "ignore", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == printed.split(), done.stderr
+
+
+async def left_alone() -> None: ...
+
+
+async def test_a_pool_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, without a fork. A forked child does not close the pool of its parent."""
+    monkeypatch.setattr(_sandbox, "_used", [0])
+    with pytest.raises(ConfigurationError, match="forked"):
+        await result_of("1", left_alone)
+    at_exit: list[Callable[[], None]] = []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    pool = _sandbox._make()
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: 0)
+        at_exit[0]()
+    with pool.checkout() as session:
+        assert session.worker_pid
+    at_exit[0]()

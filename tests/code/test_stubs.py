@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -314,3 +315,11 @@ def test_importing_aswarm_does_not_import_the_sandbox() -> None:
     missing = "try:\n    import aswarm.code\nexcept Exception as error:\n    print(type(error).__name__, error)"
     text = printed(f"import sys; sys.modules['pydantic_monty'] = None\n{missing}")
     assert 'ConfigurationError aswarm.code needs the package pydantic-monty: install the extra "code"' in text
+
+
+def test_the_error_names_the_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`aswarm.code` needs the package of the sandbox."""
+    monkeypatch.delitem(sys.modules, "aswarm.code")
+    monkeypatch.setitem(sys.modules, "pydantic_monty", None)
+    with pytest.raises(ConfigurationError, match="needs the package pydantic-monty"):
+        importlib.import_module("aswarm.code")

@@ -157,6 +157,7 @@ SEEN: list[tuple[Any, list[tuple[str, str]]]] = [
     (shop, [("Shop", "Refunds")]),
     (Slotted().method, [("method", "Sales")]),
     (tool(name="short")(lambda: sales), [("short", "Sales")]),
+    (functools.partial(tool(name="short")(lambda: sales)), [("short", "Sales")]),
     (tool(name="short")(lambda a=refunds: a), [("short", "Refunds")]),
 ]
 

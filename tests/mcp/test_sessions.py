@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -18,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.memory import create_client_server_memory_streams
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm, current_call
-from aswarm.mcp import MCPServer
+from aswarm.mcp import MCPServer, _server
 from aswarm.testing import ScriptedCall, ScriptedModel, call
 from tests.support.leaving.run_scenes import settle
 from tests.support.mcp.mcp_servers import Tools, make_old_server, make_server, over_http, stdio
@@ -318,3 +320,25 @@ async def test_leaving_a_run_cancels_the_call_on_a_server_over_http(make: Any) -
                     await anyio.sleep(0.01)
             assert not scope.cancelled_caught
             assert await run(shop, call("echo", text="a")) == ["a"]
+
+
+async def test_a_call_while_the_server_is_closed() -> None:
+    """A connection that is being closed opens no session. Without a run, a program may call a function itself."""
+    async with MCPServer(make_server(Tools())) as shop:
+        (echo,) = [function for function in shop.functions if function.__name__ == "echo"]
+        assert await echo(text="a") == "a"
+        await shop._opened().close()
+        with pytest.raises(ConfigurationError, match="is closed"):
+            await echo(text="a")
+
+
+async def test_a_server_that_does_not_answer_the_check() -> None:
+    """The check of a server after a timeout has its own time limit."""
+    silent: Any = SimpleNamespace(session=SimpleNamespace(list_tools=anyio.sleep_forever))
+    assert not await _server._answers_requests(silent, 0.01)
+
+
+def test_other_encodings_are_found() -> None:
+    """The search for the encoding of lines leaves other names alone."""
+    with pytest.raises(LookupError):
+        codecs.lookup("no encoding")

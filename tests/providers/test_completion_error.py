@@ -19,6 +19,7 @@ from aswarm import (
     StreamInterrupted,
     completion_error,
 )
+from aswarm._providers.compatible import failed_request
 from aswarm.middleware import retry
 from aswarm.testing import Failure, ScriptedModel
 
@@ -160,3 +161,11 @@ async def test_a_client_with_both_is_a_client() -> None:
     response = await AsyncSwarm(client).run(Agent(model="m"), "Hello")
     assert response.text == "from create"
     assert client.asked == ["m"]
+
+
+@pytest.mark.anyio
+async def test_an_error_of_aswarm_passes_through_the_source_of_a_client() -> None:
+    """A client of the user may raise it, with its own text."""
+    error = CompletionError("the gateway is closed")
+    assert failed_request(error, CompletionRequest(Agent(), {"messages": []})) is error
+    assert str(error) == "the gateway is closed"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -351,3 +352,13 @@ def test_a_swarm_is_closed_for_one_event_loop() -> None:
         return (await swarm.run(Agent(), "Hi")).text
 
     assert [anyio.run(ask), anyio.run(ask_in_an_open_loop)] == ["One.", "Two."]
+
+
+@pytest.mark.parametrize(("is_own", "left"), [(True, "open"), (False, "detached")])
+def test_a_session_of_another_process_is_detached(is_own: bool, left: str) -> None:
+    """A forked child does not close the connections of its parent."""
+    on_aiohttp = pytest.importorskip("aswarm._providers.on_aiohttp")
+    session: Any = SimpleNamespace(closed=False, state="open")
+    session.detach = lambda: vars(session).update(closed=True, state="detached")
+    assert on_aiohttp._forget(session, os.getpid() * is_own) == session.closed
+    assert session.state == left

@@ -58,7 +58,19 @@ def shows_nothing(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFi
 
 @pytest.mark.usefixtures("shows_nothing")
 @pytest.mark.parametrize(
-    "name", listed(BAD, ["not_closed", "scope_across_a_yield", "swallows_in_call", "started_never", "leaks_a_task"])
+    "name",
+    listed(
+        BAD,
+        [
+            "not_closed",
+            "swallows_in_complete",
+            "timeout_across_a_yield",
+            "scope_across_a_yield",
+            "swallows_in_call",
+            "started_never",
+            "leaks_a_task",
+        ],
+    ),
 )
 def test_a_bad_middleware_is_refused_with_its_rule(name: str) -> None:
     """The text has the rule that is broken and no other, and the first place; nothing is printed, logged or warned of."""
@@ -224,3 +236,14 @@ async def test_it_can_be_called_inside_an_event_loop() -> None:
 
 
 # --- where it is called -----------------------------------------------------------------------------------------------
+
+
+def test_its_records_are_hidden(caplog: pytest.LogCaptureFixture) -> None:
+    """What the middleware logs during the check is no warning of the program."""
+
+    def log(handlers: Handlers) -> Handlers:
+        logging.getLogger("aswarm").warning("during the check")
+        return handlers
+
+    assert check(log) == ""
+    assert caplog.text == ""

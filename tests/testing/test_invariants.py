@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from aswarm import Agent, Budget, CompletionFinished, OpenCall, Response, ToolCallStarted, TurnStarted, Usage
@@ -18,6 +19,7 @@ from aswarm.testing.simulate import (
     SimulatedRun,
     World,
     budget_kept,
+    context_as_sequential,
     context_recorded,
     log_folds_to_history,
     nothing_twice,
@@ -28,6 +30,7 @@ from aswarm.testing.simulate import (
     usage_adds_up,
     valid_history,
 )
+from aswarm.testing.simulate._provider import _FaultyBody
 from aswarm.testing.simulate._search import write_file
 
 AGENT = Agent(name="a")
@@ -178,3 +181,21 @@ def test_a_good_world_keeps_all_invariants(world: World) -> None:
     """No invariant is too strict for it."""
     for invariant in DEFAULT_INVARIANTS:
         invariant(world)
+
+
+def test_runs_without_an_equal_are_not_compared() -> None:
+    """The universe with one call at a time may have ended fewer runs."""
+    world = World(0)
+    world.runs.append(SimulatedRun("1", [USER], response=Response(messages=[], agent=AGENT)))
+    context_as_sequential(world, World(0))
+
+
+@pytest.mark.anyio
+async def test_the_first_end_of_an_answer_counts() -> None:
+    """A client may close a response again."""
+    answer = SimulatedAnswer(0, "model", 0, None, 0)
+    body = _FaultyBody(World(0), answer, httpx.ByteStream(b""), "")
+    await body.aclose()
+    closed_at = answer.closed_at
+    await body.aclose()
+    assert answer.closed_at == closed_at

@@ -295,3 +295,15 @@ async def test_a_class_with_a_field_of_an_unknown_class_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="a field in it names a class that cannot be found"):
         await AsyncSwarm(ScriptedModel(["Done."]).client()).run(Agent(functions=[take]), "Go")
+
+
+def test_a_class_with_an_unknown_hint() -> None:
+    """The local names of a class are not searched, so the model is asked for a string."""
+
+    class Order:
+        def __init__(self, item: "Unknown") -> None:  # noqa: F821, UP037
+            self.item = item
+
+    with pytest.warns(UserWarning, match="the hint of 'item' cannot be resolved"):
+        schema = tool(Order)._schema.json  # type: ignore[arg-type]
+    assert schema["function"]["parameters"]["properties"] == {"item": {"type": "string"}}

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import anyio
@@ -285,3 +286,17 @@ async def test_a_result_without_a_text_of_its_own_is_logged_once(caplog: pytest.
     assert "tool opaque returned an object without a text form" in first
     assert f"give {Opaque.__qualname__} a __str__" in first
     assert "tool in_result returned" in second
+
+
+async def test_half_characters_in_a_result_are_escaped() -> None:
+    """In a key, in a value, and in the value of an Enum, whose text is its name."""
+    half = Enum("half", {"key": {"\ud83d": 1}})
+    (text,) = contents(await run_turn([returning([{"\ud83d": half["key"]}])], [call("made")]))
+    assert text == r'[{"\ud83d": "half.key"}]'
+
+
+def returning(value: object) -> Any:
+    def made() -> object:
+        return value
+
+    return made

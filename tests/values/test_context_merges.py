@@ -29,6 +29,7 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, tool
+from aswarm._values.context_forms import _OldPlaces
 from aswarm._values.context_types import ContextType, context_type
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedModel, call
@@ -676,3 +677,10 @@ class Anything(BaseModel):
 def test_an_object_in_a_field_without_a_type_is_written_as_json() -> None:
     context = changed(Anything, {"value": {"a": 1}}, lambda view: setattr(view, "value", {"line": Line(name="ink")}))
     assert context == {"value": {"line": {"name": "ink", "number": 1}}}
+
+
+def test_two_copies_of_one_item() -> None:
+    """The nearest copy has its old place, and the other copy is a new item."""
+    places = _OldPlaces([{"id": 1, "n": 1}], [{"id": 1, "n": 2}, {"id": 1, "n": 3}])
+    places.take_similar(1)
+    assert places.places == [0, None]

@@ -47,10 +47,9 @@ def _literal(text: str) -> Any:
 
 def arguments_text(arguments: dict[str, Any]) -> str:
     """Return the arguments of a call as JSON text. Raises ValueError for values without a JSON form."""
-    try:
-        return whole_characters(json.dumps(to_jsonable_python(arguments), ensure_ascii=False))
-    except RecursionError as error:
-        raise ValueError("they are nested too deeply") from error
+    return whole_characters(
+        json.dumps(to_jsonable_python(arguments), ensure_ascii=False)
+    )  # pydantic refuses deep nesting
 
 
 def result_text(printed: str, value: Any, limit: int) -> str:
