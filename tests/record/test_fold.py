@@ -18,6 +18,7 @@ from aswarm._values.messages import WAITING, normalize
 from aswarm._values.wire_messages import to_wire
 from aswarm.conversations import MemoryStore
 from aswarm.runs import LocalRuns, NewRun, Run
+from aswarm.serve.wires.turns import Turns
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.runs.kept_runs import entries_of, types_of
 from tests.support.runs.run_logs import Scene, logged_now, scenes
@@ -200,6 +201,41 @@ async def test_a_log_that_is_cut_after_the_wait_gives_the_whole_history(depth: i
     assert shown["data"] == stored.waiting[0].data
     assert not any(key.startswith("_") for key in shown)
     assert [*Facts(entries).waiting.values()] == [entries[at].fields]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_an_attempt_continues_a_turn_that_an_earlier_attempt_had_ended(is_cut: bool) -> None:
+    """The earlier process died after TurnFinished and before the end of the run. The turn counts that the run has at last."""
+    made, done = (
+        calls_of(2),
+        [{"index": n, "id": f"c{n}", "name": "f", "content": f"done {n}", "error": None} for n in (0, 1)],
+    )
+    stopped = {"turn": 1, "answers": [0, {"index": 1, "content": "not run: interrupted"}]}
+    log: list[Any] = [
+        ("RunStarted", {"run_id": "r", "conversation": "c", "agent": "A", "messages": [], "calls": []}),
+        ("TurnStarted", {"agent": "A", "turn": 1}),
+        ("CompletionFinished", {"message": {"role": "assistant", "content": None, "tool_calls": made}, "usage": {}}),
+        ("ToolCallStarted", done[0]),
+        ("ToolCallFinished", done[0]),
+        ("TurnFinished", stopped),
+        ("ToolCallStarted", done[1]),
+        ("ToolCallFinished", done[1]),
+        *([] if is_cut else [("TurnFinished", {"turn": 1, "answers": [0, 1]})]),
+    ]
+    folded = fold_of(log)
+    assert [message["content"] for message in folded.messages[1:]] == ["done 0", "done 1"]
+    facts = Facts(Entry(seq, 0, kind, fields) for seq, (kind, fields) in enumerate(log))
+    again = Entry(99, 0, "TurnFinished", {"turn": 1, "answers": [0, 1]})
+    assert facts.has(2, again) is not is_cut
+    turns = Turns()
+    turns.start_run(Entry(0, 0, *log[0]))
+    turns.start_turn(Entry(1, 0, *log[1]))
+    turns.complete(Entry(2, 0, "CompletionFinished", {**log[2][1], "finish_reason": None}))
+    for kind, fields in log[3:5]:
+        turns.of(Entry(0, 0, kind, fields)).is_answered = kind == "ToolCallFinished"
+    assert [text for _, text in turns.answers(Entry(0, 0, "TurnFinished", stopped))] == ["not run: interrupted"]
+    turns.of(Entry(0, 0, *log[6]))
+    assert [text for _, text in turns.answers(Entry(0, 0, "RunStopped", {}))] == ["cancelled; its outcome is unknown"]
 
 
 # --- entries of a newer version ---

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import anyio
 import pytest
 
 from aswarm import Agent, Answer, AsyncSwarm, Hold, ToolFailure, UnknownCall, agent_tool, current_call, tool
 from aswarm.conversations import Change, Conversation, MemoryStore, Stored
+from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.runs import AnswersRefused, CallAnswer, Limits, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.runtime.virtual_time import jump
@@ -194,3 +198,48 @@ async def test_a_call_with_the_id_of_an_unknown_call_did_not_run(is_answered: bo
     assert stored is not None
     texts = [message["content"] for message in stored.messages if message["role"] == "tool"]
     assert texts == [OUTCOME_UNKNOWN, INTERRUPTED, INTERRUPTED]
+
+
+def loses_the_first_call(handlers: Handlers) -> Handlers:
+    """Wrap a run with a middleware for which the outcome of the first call is unknown."""
+
+    async def call_tool(each: ToolCall, context: dict[str, Any], started: Started, /) -> ToolOutcome:
+        if each.index == 0:
+            return ToolOutcome(OUTCOME_UNKNOWN, unknown=True)
+        return await handlers.call_tool(each, context, started)
+
+    return replace(handlers, call_tool=call_tool)
+
+
+async def test_a_call_that_waits_beside_an_unknown_call_with_its_id_did_not_run() -> None:
+    """The log tells the two calls apart by their positions, as the conversation does."""
+    model = ScriptedModel([[call("pay", call_id="same"), call("pay", call_id="same")]])
+    swarm = AsyncSwarm(model.client(), middleware=[loses_the_first_call])
+    async with LocalRuns(swarm, agents=Agent(functions=[pay])) as runs:
+        run = await started(runs)
+        assert [each.index for each in (await run.result()).waiting] == [1]
+        await run.cancel()
+        response, stored = await run.result(), await history_of(runs)
+    assert [message["content"] for message in response.messages[1:]] == [OUTCOME_UNKNOWN, INTERRUPTED]
+    assert stored.messages[1:] == response.messages
+    assert stored.unknown_calls == response.unknown_calls == [UnknownCall("same", "pay", "{}", "Agent")]
+
+
+async def test_a_resumed_run_that_is_cancelled_has_its_answers_after_those_of_the_earlier_run() -> None:
+    """The conversation is the messages of the two runs, one after the other."""
+
+    @tool(may_wait=True)
+    async def ask() -> str:
+        raise Hold(f"{current_call().answer}?")
+
+    model = ScriptedModel([[call("ask", call_id="1"), call("look", call_id="2")], "Never."])
+    async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[ask, look])) as runs:
+        first = await started(runs)
+        asked = (await first.result()).messages
+        assert [message["content"] for message in asked[1:]] == ["looked"]
+        second = await first.answer({"1": Answer("wait")})
+        await second.result()
+        await second.cancel()
+        response, stored = await second.result(), await history_of(runs)
+    assert stored.messages == [HI, *asked, *response.messages]
+    check_history(stored.messages, ordered=False)

@@ -255,6 +255,15 @@ async def test_what_readers_get() -> None:
     assert show(error).fields["error"] == "ValueError"  # type: ignore[union-attr]
 
 
+async def test_the_end_of_a_turn_shows_no_text_of_an_exception() -> None:
+    """A tool message has the text of the exception too. Other entries have most results, so an item may be a position."""
+    text = '(run with arguments changed by the user: {"n": 7})\nError: ValueError'
+    entry = Entry(1, 0, "TurnFinished", {"turn": 0, "answers": [0, {"index": 1, "content": f"{text}: secret"}]})
+    shown = show_answers_with()(entry)
+    assert shown is not None
+    assert shown.fields["answers"] == [0, {"index": 1, "content": text}]
+
+
 async def test_a_filter_is_a_function(workshop: Workshop) -> None:
     """`show=None` is no filter: it could mean the default, and also that readers get everything."""
     nothing: Any = None

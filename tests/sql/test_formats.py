@@ -118,6 +118,22 @@ async def test_the_runs_of_a_store_of_each_format_go_on(number: int, place: Path
     assert stored.messages[-1]["content"] == "It is 8."
 
 
+@pytest.mark.parametrize("number", STORES)
+async def test_a_waiting_run_of_each_format_can_be_cancelled(number: int, tmp_path: Path) -> None:
+    """Its log may have no entry for the end of its turn. The log and the conversation have the same answer."""
+    async with (
+        made(number, tmp_path / "data") as store,
+        AsyncSwarm(ScriptedModel([]).client()) as swarm,
+        LocalRuns(swarm, store=store, agents=agents([]), version="1") as runs,
+    ):
+        waits = Run(runs, await runs.get("run-waits", user="ann"))
+        assert (await waits.cancel()).state == "stopped (cancelled)"
+        response, stored = await waits.result(), await store.load("ann/waits")
+    assert stored is not None
+    assert stored.messages[1:] == response.messages
+    assert stored.messages[-1]["content"] == "not run: interrupted"
+
+
 @pytest.mark.parametrize("number", JOURNALS)
 async def test_a_journal_of_each_format_goes_on(number: int, tmp_path: Path) -> None:
     """A finished item returns its response; an item whose process died continues after its recorded call."""
