@@ -46,30 +46,19 @@ async def read(swarm: AsyncSwarm, *, deltas: bool) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("key", UNSENDABLE)
+@pytest.mark.parametrize(
+    "options",
+    [*({"api_key": key} for key in UNSENDABLE), {"api_key": "x", "default_headers": {"x-token": f"{SECRET}\n"}}],
+)
 @pytest.mark.parametrize("deltas", [True, False])
-async def test_a_client_with_a_key_that_cannot_be_sent_does_not_show_it(key: str, deltas: bool) -> None:
-    """The transport quotes the header: neither the text of the error nor its traceback with all causes has the key."""
+async def test_a_client_with_a_header_that_cannot_be_sent_does_not_show_it(options: Any, deltas: bool) -> None:
+    """The transport quotes the key or another header: neither the text of the error nor its traceback with all causes has it."""
     async with (
         serve(answer) as server,
-        openai.AsyncOpenAI(api_key=key, base_url=server.base_url, max_retries=0) as client,
+        openai.AsyncOpenAI(**options, base_url=server.base_url, max_retries=0) as client,
     ):
         with pytest.raises(CompletionError, match=r"header value \(hidden.*line break") as caught:
             await read(AsyncSwarm(client), deltas=deltas)
-    assert SECRET not in "".join(traceback.format_exception(caught.value))
-
-
-@pytest.mark.anyio
-async def test_a_header_of_the_user_is_not_shown_either() -> None:
-    """It is not only the key: any header of the client may be a secret."""
-    async with (
-        serve(answer) as server,
-        openai.AsyncOpenAI(
-            api_key="x", base_url=server.base_url, max_retries=0, default_headers={"x-token": f"{SECRET}\n"}
-        ) as client,
-    ):
-        with pytest.raises(CompletionError) as caught:
-            await AsyncSwarm(client).run(Agent(), "Hi")
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
