@@ -17,7 +17,7 @@ from aswarm._sql.databases import memory
 from aswarm._sql.transactions import single
 from aswarm.batch._journal import Journal
 from aswarm.runs import Limits, _deleting
-from aswarm.testing import ScriptedModel
+from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
@@ -132,3 +132,30 @@ async def test_a_closed_journal_accepts_no_item(tmp_path: Path) -> None:
     swarm = AsyncSwarm(ScriptedModel([]).client())
     with pytest.raises(RunError, match="the journal is closed"):
         await journal.run("a", RunOptions(Agent(), "Hi"), swarm._run_to_end)
+
+
+async def test_an_item_that_another_program_has_taken(tmp_path: Path) -> None:
+    """The function of its call does not run, and the batch cannot go on: its journal is no record of it any more."""
+    ran: list[str] = []
+
+    def look() -> str:
+        ran.append("look")
+        return "seen"
+
+    async with Journal(tmp_path / "run.sqlite", {"agent": "Agent"}) as journal:
+        for number, script in enumerate(([call("look")], ["Done."])):
+            item = AsyncSwarm(ScriptedModel(script).client())
+            find = journal._find
+
+            async def found(*arguments: Any, find: Any = find) -> Any:
+                stored = await find(*arguments)
+                await journal._file.run(single, "UPDATE aswarm_run SET attempt = 7")
+                return stored
+
+            journal._find = found  # type: ignore[method-assign]
+            journal.failure = None
+            options = RunOptions(Agent(functions=[look]), "Hi")
+            with pytest.raises(RunError, match="cannot be written: another program has changed the journal"):
+                await journal.run(str(number), options, item._run_to_end)
+            journal._find = find  # type: ignore[method-assign]
+    assert ran == []

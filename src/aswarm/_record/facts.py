@@ -128,7 +128,7 @@ class Facts:
 
     def outcomes(self, turn: int) -> list[tuple[CallPlace, Mapping[str, Any]]]:
         """Return the places and outcomes of the calls of a turn that finished or waited, in recorded order."""
-        return [(key[1:], outcome) for key, outcome in self._ended if key.turn == turn]
+        return [(key[1:], outcome) for key, outcome in self._ended if key.turn == turn] if self._ended else []
 
     def has(self, turn: int, entry: Entry) -> bool:
         """Return whether the log already has this entry of a replay."""

@@ -111,7 +111,7 @@ class TurnChanges:
         self, recorded: Iterable[tuple[CallPlace, Mapping[str, Any]]] = (), context: Mapping[str, Any] | None = None
     ) -> None:
         self._recorded = list(recorded)
-        self._order = {place: at for at, (place, _) in enumerate(self._recorded)}
+        self._order = {place: at for at, (place, _) in enumerate(self._recorded)} if self._recorded else {}
         self._made = 0  # the number of recorded changes that were applied to the context
         self._before: dict[str, Any] = copy_containers(context or {})  # the context when changes were last recorded
         # The recorded changes of `Result`s, which the run merges later, and their copies: the next call may change a merged value.

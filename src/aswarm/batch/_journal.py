@@ -77,7 +77,6 @@ T = TypeVar("T")
 RunRecorded: TypeAlias = Callable[[RunOptions, Recorder], Awaitable[Response]]
 _OF_CALLS = frozenset({"ToolCallFinished", "ToolCallWithdrawn", "ToolProgress"})  # written soon, although no run waits
 _LOOKUPS_KEPT = 64  # limited, because a batch may create an agent for every item
-_USAGE = ("prompt_tokens", "completion_tokens", "total_tokens", "details")
 # A provider's client may put objects into a message. They are recorded in the form in which they are sent.
 _encode = json.JSONEncoder(separators=(",", ":"), default=to_jsonable_python).encode
 
@@ -196,27 +195,29 @@ class Journal:
 
     async def written(self, write: Callable[[], Awaitable[T]]) -> T:
         """Wait for a write. Raises RunError if the file cannot be written, or if the write returns False."""
-        self._check()
+        self.check()
         try:
             if value := await write():
                 return value
             self.note_failure(None)
         except StoreError as error:
             self.note_failure(error)
-        raise self._lost()
+        raise self.lost()
 
     def note_failure(self, error: Exception | None) -> None:
         """Note the error of a write; None for an item that another program has changed."""
         refused = StoreError("another program has changed the journal")
         self.failure = self.failure or (refused if error is None else error.__cause__ or error)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise RunError if nothing can be written."""
         if not self._file.is_open:
             raise RunError("the journal is closed")
         if self.failure is not None:
-            raise self._lost()
+            raise self.lost()
 
-    def _lost(self) -> RunError:
+    def lost(self) -> RunError:
+        """Return the error of a run after `failure`."""
         error = RunError(f"the journal cannot be written: {self.failure}")
         error.__cause__ = self.failure
         return error
@@ -260,7 +261,11 @@ class _ItemLog:
         self._writer.add(line.encode(), WITHIN if entry.type in _OF_CALLS else math.inf)
 
     async def commit(self) -> None:
-        await self._journal.written(self._writer.commit)
+        self._journal.check()
+        with suppress(StoreError):  # the writer has noted the failure
+            if await self._writer.commit():
+                return
+        raise self._journal.lost()
 
     def flush(self) -> None:
         """Write the entries of an item that has failed or was cancelled, without waiting."""
@@ -292,10 +297,23 @@ class _ItemLog:
         if isinstance(event, TurnStarted):
             self._turn = event.turn
         elif isinstance(event, CompletionFinished):  # with the turn, because a turn without a completion runs again
-            fields = {**_fields(event), **(private or {})}
-            return [_entry("TurnStarted", {"turn": self._turn}), _entry("CompletionFinished", fields)]
+            at, usage = now(), event.usage
+            counts = {
+                "prompt_tokens": usage.prompt_tokens,
+                "completion_tokens": usage.completion_tokens,
+                "total_tokens": usage.total_tokens,
+                "details": usage.details,
+            }
+            fields = {
+                "message": event.message,
+                "finish_reason": event.finish_reason,
+                "usage": counts,
+                **(private or {}),
+            }
+            turn = Entry(0, at, "TurnStarted", {"turn": self._turn})
+            return [turn, Entry(0, at, "CompletionFinished", fields)]
         elif isinstance(event, ToolCallStarted | ToolCallFinished):
-            return [_entry(type(event).__name__, {**_fields(event), **(private or {})})]
+            return [Entry(0, now(), type(event).__name__, {**_fields(event), **(private or {})})]
         elif isinstance(event, CallWaiting):  # a rerun decides again whether the call must wait
             # If a function of an inner run has started, the call counts as started: a rerun cannot know its outcome.
             return [] if _has_started_inside(event) else [_entry("ToolCallWithdrawn", {"index": event.index})]
@@ -307,10 +325,7 @@ class _ItemLog:
         return _entry(*withdrawal(call))
 
 
-def _fields(event: CompletionFinished | ToolCallStarted | ToolCallFinished) -> dict[str, Any]:
-    if isinstance(event, CompletionFinished):
-        usage = {key: getattr(event.usage, key) for key in _USAGE}
-        return {"message": event.message, "finish_reason": event.finish_reason, "usage": usage}
+def _fields(event: ToolCallStarted | ToolCallFinished) -> dict[str, Any]:
     if isinstance(event, ToolCallStarted):
         return {"index": event.index}
     error = {} if event.error is None else {"error": named(event.error)}
