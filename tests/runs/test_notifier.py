@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -174,19 +175,23 @@ async def test_other_runs_do_not_end_a_silent_wait_early(tmp_path: Path, worksho
 async def test_a_reader_that_comes_back_in_the_last_moment_keeps_the_run(
     tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes while the database says that nobody reads."""
-    looked_up = list[str]()
+    """It comes while the database is asked for readers."""
+    asked, came = threading.Event(), threading.Event()
 
     def note(_: sqlite3.Connection, statement: str) -> None:
         if statement.startswith("SELECT last_read"):
-            looked_up.append(statement)
+            asked.set()
+            came.wait(60)
 
     before_statements(monkeypatch, note)
     async with in_file(tmp_path, [call("slow"), "Done."], workshop) as place:
-        run = await place.start_slow(on_disconnect=0.05)
-        while not looked_up:
+        run = await place.start(on_disconnect=0.5)
+        with run._reading():
+            await workshop.began.wait()
+        while not asked.is_set():
             await checkpoint()
         with run._reading():
+            came.set()
             await anyio.sleep(0.2)
             assert (await place.runs.get(run.id, user="ann")).is_running
             workshop.go.set()

@@ -254,7 +254,7 @@ class Notifier:
             for run_id in await self._database.submit(lambda: log.ended(elsewhere), reads_only=True):
                 self._end(run_id)
 
-    # --- runs that nobody reads ---
+    # --- runs without readers ---
 
     @contextmanager
     def reading(self, record: RunRecord) -> Generator[LiveRun | None]:
