@@ -27,7 +27,7 @@ async def runs(path: str, slot: int) -> list[Any]:
     """Start all runs at once and wait for them. Returns the status and the reason of each."""
     from aswarm import AsyncSwarm  # noqa: PLC0415 - as in `common`
     from aswarm.conversations import SQLiteStore  # noqa: PLC0415 - as above
-    from aswarm.runs import Limits, LocalRuns, NewRun, Run  # noqa: PLC0415 - as above
+    from aswarm.runs import Limits, LocalRuns, NewRun  # noqa: PLC0415 - as above
 
     limits = Limits(runs_per_user=2 * _RUNS)
     user = f"user{slot}"
@@ -39,7 +39,7 @@ async def runs(path: str, slot: int) -> list[Any]:
 
         async def one(at: int) -> None:
             new = NewRun(user, f"c{slot}-{at}", [{"role": "user", "content": common.QUESTION}], agent="guide")
-            await Run(local, await local.start(new)).last_entry()
+            await (await local.start(new)).last_entry()
 
         await asyncio.gather(*(one(at) for at in range(_RUNS)), return_exceptions=True)
         records = await local.list(user=user, limit=2 * _RUNS)

@@ -21,7 +21,7 @@ from aswarm.batch import Item
 from aswarm.conversations import SQLiteStore
 from aswarm.evals import load_cases
 from aswarm.middleware import cache
-from aswarm.runs import AgentNotFound, LocalRuns, NewRun, Run, show_everything
+from aswarm.runs import AgentNotFound, LocalRuns, NewRun, show_everything
 from aswarm.serve import create_app
 from aswarm.serve.wires.native.input import native_request
 from aswarm.serve.wires.vercel.input import vercel_request
@@ -297,7 +297,7 @@ async def test_a_conversation_continues_with_an_agent_that_no_client_can_start()
     model = ScriptedModel([call("leave"), "I am here.", "Still here."])
     async with LocalRuns(AsyncSwarm(model.client()), agents=[Agent(name="Boss", functions=[leave])]) as runs:
         for _ in range(2):
-            last = await Run(runs, await runs.start(NewRun("ann", "c", "Hi!"))).last_entry()
+            last = await (await runs.start(NewRun("ann", "c", "Hi!"))).last_entry()
     assert (last.response["agent"], last.response["text"]) == ("Hidden", "Still here.")
 
 

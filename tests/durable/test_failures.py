@@ -18,7 +18,7 @@ from dbos import DBOS
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RateLimits, RunError, StoreError
 from aswarm.durable import DurableRuns
-from aswarm.runs import Limits, NewRun, Run, RunNotFound
+from aswarm.runs import Limits, NewRun, RunNotFound
 from aswarm.testing import ScriptedModel, call
 from tests.support.conversations.stores import change, user
 from tests.support.durable.durables import Shop, allow, die, durable, empty_file, interrupted, refuse
@@ -186,7 +186,7 @@ async def test_an_answer_is_made_again(tmp_path: Path, shop: Shop) -> None:
     """`regenerate` takes the last answer back."""
     async with durable(tmp_path, ["One.", "Two."], shop) as runs:
         await (await runs.start("Boss", "Hi!", user="ann", conversation="c")).wait()
-        again = await Run(runs, await runs.start(NewRun("ann", "c", regenerate=True))).last_entry()
+        again = await (await runs.start(NewRun("ann", "c", regenerate=True))).last_entry()
         stored = await runs.store.load("ann/c")
     assert again.fields["response"]["text"] == "Two."
     assert stored is not None

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from aswarm import Agent, AswarmError, AsyncSwarm
-from aswarm.durable import DurableRun, DurableRuns
-from aswarm.runs import AnswersRefused
+from aswarm.durable import DurableRuns
+from aswarm.runs import AnswersRefused, Run
 from aswarm.testing import Request, ScriptedModel, call
 from tests.support.conversations.stores import emptied_database
 from tests.support.durable.durables import Shop, durable
@@ -89,7 +89,7 @@ async def is_answered_after_cancel(runs: DurableRuns, canceller: DurableRuns, se
     return True
 
 
-async def approve(runs: DurableRuns, run: DurableRun) -> DurableRun:
+async def approve(runs: DurableRuns, run: Run) -> Run:
     """Approve all open calls of the run, or the call that it may have been about to make."""
     response = await run.result()
     return await run.answer({each.id: True for each in response.waiting} or {"call_1": True})

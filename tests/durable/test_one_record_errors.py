@@ -11,7 +11,8 @@ import anyio
 import pytest
 
 from aswarm import AswarmError
-from aswarm.durable import DurableRun, DurableRuns
+from aswarm.durable import DurableRuns
+from aswarm.runs import Run
 from aswarm.testing import Request, call
 from tests.support.durable.durables import Shop, durable
 from tests.support.durable.postgres_proxy import PostgresProxy
@@ -104,14 +105,14 @@ async def test_an_acknowledged_run_outlives_a_lost_answer_of_the_server(
     assert all(len(keys) == len(set(keys)) for keys in shop.keys.values())
 
 
-async def acknowledged(runs: DurableRuns, run_id: str, proxy: PostgresProxy) -> DurableRun:
+async def acknowledged(runs: DurableRuns, run_id: str, proxy: PostgresProxy) -> Run:
     """Start the run in another process, as its caller does who has got no answer; the server is back for the first one soon."""
     asyncio.get_running_loop().call_later(0.5, proxy.start)
     with anyio.fail_after(60):
         return await runs.start("Boss", "slow", run_id=run_id)
 
 
-async def started(runs: DurableRuns, run_id: str) -> DurableRun:
+async def started(runs: DurableRuns, run_id: str) -> Run:
     """Start a run as soon as the server takes it."""
     with anyio.fail_after(60):
         while await raised(lambda: runs.start("Boss", "count", run_id=run_id)) != "none":

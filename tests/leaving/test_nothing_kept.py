@@ -16,7 +16,7 @@ import pytest
 from aswarm import Agent, AsyncSwarm, RunError, tool
 from aswarm.conversations import SQLiteStore
 from aswarm.middleware import retry
-from aswarm.runs import LocalRuns, NewRun, Run
+from aswarm.runs import LocalRuns, NewRun
 from aswarm.testing import Failure, Request, ScriptedModel, call
 
 FIRST, MORE = 5, 40
@@ -154,7 +154,7 @@ async def test_a_run_of_a_service_leaves_no_object(tmp_path: Path) -> None:
 
         async def run() -> None:
             said = {"role": "user", "content": "look_up"}
-            started = Run(runs, await runs.start(NewRun("ann", f"c{next(numbers)}", messages=[said])))
+            started = await runs.start(NewRun("ann", f"c{next(numbers)}", messages=[said]))
             async with aclosing(started.entries()) as entries:
                 async for _ in entries:
                     break

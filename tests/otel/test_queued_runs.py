@@ -45,7 +45,7 @@ async def dead_process(folder: Path) -> SpanContext:
     traces, workshop = Traces(), Workshop()
     async with local(folder / "1.sqlite", traces, [call("slow"), "Done."], workshop) as runs:
         with traces.tracer.start_as_current_span("POST /runs") as request:
-            run = Run(runs, await runs.start(NEW))
+            run = await runs.start(NEW)
         await workshop.began.wait()
         source, copy = sqlite3.connect(folder / "1.sqlite"), sqlite3.connect(folder / "2.sqlite")
         source.backup(copy)
@@ -73,7 +73,7 @@ async def test_a_run_without_a_request_is_a_root(tmp_path: Path) -> None:
     """Nothing about a trace is recorded."""
     with traced() as traces:
         async with local(tmp_path / "1.sqlite", traces, ["Done."], Workshop()) as runs:
-            run = Run(runs, await runs.start(NEW))
+            run = await runs.start(NEW)
             entries = await entries_of(run)
         assert parents(traces) == [None]
         assert "_trace" not in entries[0].fields

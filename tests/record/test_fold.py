@@ -17,7 +17,7 @@ from aswarm._record.fold import fold
 from aswarm._values.messages import WAITING, normalize
 from aswarm._values.wire_messages import to_wire
 from aswarm.conversations import MemoryStore
-from aswarm.runs import LocalRuns, NewRun, Run
+from aswarm.runs import LocalRuns, NewRun
 from aswarm.serve.wires.turns import Turns
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.runs.kept_runs import entries_of, types_of
@@ -190,7 +190,7 @@ async def test_a_log_that_is_cut_after_the_wait_gives_the_whole_history(depth: i
         LocalRuns(swarm, store=store, agents=[agent]) as runs,
     ):
         new = NewRun("ann", "c", "Go")
-        entries = await entries_of(Run(runs, await runs.start(new)))
+        entries = await entries_of(await runs.start(new))
         stored = await store.load("ann/c")
     assert stored is not None
     at = types_of(entries).index("CallWaiting")

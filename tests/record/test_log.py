@@ -10,7 +10,8 @@ import pytest
 from aswarm import Agent, AsyncSwarm, RunError
 from aswarm._log import runs as log
 from aswarm._log.conversations import SCHEMA
-from aswarm._log.runs import Ending, LogRow, RunToStart
+from aswarm._log.runs import Ending, LogRow
+from aswarm._log.stored import RunRecord
 from aswarm._record.entries import now
 from aswarm._run.options import RunOptions
 from aswarm._sql.databases import memory
@@ -30,7 +31,8 @@ class Log:
 
     async def insert(self, *run_ids: str) -> None:
         for run_id in run_ids:
-            await self.database.run(log.insert, RunToStart(run_id, "ann", "", owner="me#1"), 1, LogRow(0, 0, b"{}"))
+            record = RunRecord(id=run_id, user="ann", conversation=None, agent=None, status="running", started_ms=1)
+            await self.database.run(log.insert, record, "", "me#1", LogRow(0, 0, b"{}"))
 
     async def count(self, steps: list[None]) -> None:
         """Add to `steps` for each 100 operations of SQLite from now on."""

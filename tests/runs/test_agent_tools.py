@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, Answer, Approve, AsyncSwarm, agent_tool, tool
-from aswarm.runs import AnswersRefused, LocalRuns, NewRun, Run
+from aswarm.runs import AnswersRefused, LocalRuns, NewRun
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ async def test_a_decision_inside_about_other_arguments_is_refused_before_anythin
     steps: list[Any] = [[call("below", call_id="b", request="x")]] * depth
     model = ScriptedModel([*steps, [call("refund", call_id="r", order=1)], "Refunded.", *["Done."] * depth])
     async with LocalRuns(AsyncSwarm(model.client()), agents=nested(depth)) as runs:
-        asked = Run(runs, await runs.start(NewRun("ann", "c", "Go")))
+        asked = await runs.start(NewRun("ann", "c", "Go"))
         await asked.last_entry()
 
         def decided(inside: Any) -> Any:

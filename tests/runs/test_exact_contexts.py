@@ -57,7 +57,7 @@ async def test_another_process_continues_with_the_same_context(tmp_path: Path) -
 
     async with SQLiteStore(first) as store, LocalRuns(swarm(0), store=store, agents=agent, version="1") as runs:
         new = NewRun("ann", "c", [{"role": "user", "content": "Go"}], run_id="r", context_variables=START)
-        run = Run(runs, await runs.start(new))
+        run = await runs.start(new)
         await reached.wait()
         with closing(sqlite3.connect(first)) as source, closing(sqlite3.connect(second)) as target:
             source.backup(target)  # what a process leaves that dies now

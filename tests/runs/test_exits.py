@@ -16,7 +16,7 @@ from aswarm import Agent, AsyncSwarm, agent_tool, tool
 from aswarm.code import code_tool
 from aswarm.guards import guard_answer, guard_input, guard_tool
 from aswarm.middleware import CompletionRequest, Handlers, Middleware
-from aswarm.runs import Entry, LocalRuns, NewRun, Run
+from aswarm.runs import Entry, LocalRuns, NewRun
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -85,8 +85,8 @@ async def last_of(model: ScriptedModel, *functions: Any, agent: dict[str, Any] |
         [Agent(name="A", functions=functions, **(agent or {})), OTHER],
     )
     async with LocalRuns(swarm, agents=agents) as runs:
-        last = await Run(runs, await runs.start(NewRun("ann", "c", "Hi!"))).last_entry()
-        other = Run(runs, await runs.start(NewRun("bob", "c", "Hi!", agent="Other")))
+        last = await (await runs.start(NewRun("ann", "c", "Hi!"))).last_entry()
+        other = await runs.start(NewRun("bob", "c", "Hi!", agent="Other"))
         assert (await other.last_entry()).is_last
         return last
 

@@ -16,7 +16,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.conversations import MemoryStore
-from aswarm.runs import Limits, LocalRuns, NewRun, Run, Runs, TooManyRuns
+from aswarm.runs import Limits, LocalRuns, NewRun, Runs, TooManyRuns
 from aswarm.serve import Service, create_app, local_only
 from aswarm.testing import ScriptedModel
 from tests.support.runs.kept_runs import Workshop, in_file
@@ -84,7 +84,7 @@ async def test_a_limit_of_zero_runs_is_a_limit() -> None:
     async with LocalRuns(
         AsyncSwarm(ScriptedModel(["Hello."]).client()), agents=Agent(), limits=Limits(runs=float("inf"))
     ) as runs:
-        await Run(runs, await runs.start(NewRun("ann", "c", "Hi"))).result()
+        await (await runs.start(NewRun("ann", "c", "Hi"))).result()
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ async def test_runs_in_memory_delete_old_runs_while_many_runs_end(conversations:
     async with LocalRuns(swarm, agents=Agent(), limits=Limits(kept_runs=20)) as runs:
         for number in range(1_000):
             name = f"c{number}" if conversations else None
-            await Run(runs, await runs.start(NewRun("ann", name, "Hi"))).result()
+            await (await runs.start(NewRun("ann", name, "Hi"))).result()
         await anyio.wait_all_tasks_blocked()
         assert len(await runs.list(user="ann", limit=2_000)) == 20
         assert not conversations or await runs.store.load("ann/c999")
@@ -109,8 +109,8 @@ async def test_a_conversation_stays_with_its_newest_run(monkeypatch: pytest.Monk
         async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(), store=store) as runs:
             assert (runs.limits.kept_runs, runs.limits.waiting_runs_per_user) == (2, 2)
             for name in ("old", "c", "c", "c"):
-                await Run(runs, await runs.start(NewRun("ann", name, "Hi"))).result()
-            await runs._forget_old()
+                await (await runs.start(NewRun("ann", name, "Hi"))).result()
+            await runs._deleter.forget_old()
             assert len(await runs.list(user="ann")) == 2
             stored = await runs.store.load("ann/c")
             assert stored is not None

@@ -27,6 +27,7 @@ from aswarm.runs import (
     RunNotFound,
     RunRecord,
 )
+from aswarm.runs._registry import Registry
 from aswarm.serve import Service, local_only
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.conversations.stores import change
@@ -84,7 +85,7 @@ async def test_readers_cost_no_task(tmp_path: Path, workshop: Workshop) -> None:
         async with anyio.create_task_group() as group:
 
             async def read(run: Run) -> None:
-                with run._reading():
+                with run._registry.notifier.reading(run.record):
                     await run.read((await run._runs.get(run.id, user="ann")).last)
 
             for reader in (run, elsewhere(run, two)) * 3:
@@ -212,7 +213,7 @@ async def test_the_tools_of_a_client_are_not_offered_to_a_run_inside_a_function(
     model = ScriptedModel([call("inner", request="Look"), "Seen.", "Done."])
     async with AsyncSwarm(model.client()) as swarm, LocalRuns(swarm, agents=outer) as runs:
         new = NewRun("ann", "c", "Hi!", tools=[OPEN_PAGE])
-        assert (await Run(runs, await runs.start(new)).last_entry()).type == "RunFinished"
+        assert (await (await runs.start(new)).last_entry()).type == "RunFinished"
     offered = [[each["function"]["name"] for each in asked.body.get("tools", ())] for asked in model.requests]
     assert offered == [["inner", "open_page"], [], ["inner", "open_page"]]
 
@@ -227,7 +228,7 @@ async def test_a_call_of_the_client_and_a_later_handoff() -> None:
     model = ScriptedModel([[call("open_page"), call("leave")], "Done."])
     agents = [Agent(name="A", functions=[leave]), clerk]
     async with AsyncSwarm(model.client()) as swarm, LocalRuns(swarm, agents=agents) as runs:
-        ending = await Run(runs, await runs.start(NewRun("ann", "c", "Hi!", tools=[OPEN_PAGE]))).last_entry()
+        ending = await (await runs.start(NewRun("ann", "c", "Hi!", tools=[OPEN_PAGE]))).last_entry()
     assert ending.response["stop"] == "waiting"
     assert [each["name"] for each in ending.response["waiting"]] == ["open_page", "leave"]
 
@@ -297,20 +298,21 @@ async def test_the_end_is_found_behind_numbers_that_the_log_never_got() -> None:
     end = Entry(1, 0, "RunStopped", {"reason": "cancelled"})
     record = RunRecord(id="r", user="ann", conversation=None, agent=None, status="stopped", started_ms=0)
 
-    class Lost:
+    class Lost(Registry):
         lasts = [10_001, 1, 7, 7]
 
-        async def get(self, run_id: str, *, user: str) -> RunRecord:
+        def __init__(self) -> None:
+            """Without a database."""
+
+        async def find(self, run_id: str, user: str | None) -> RunRecord:
             return replace(record, last=self.lasts.pop(0))
 
-        async def read(self, run_id: str, after: int, *, user: str) -> list[Entry]:
+        async def read(self, run_id: str, after: int, user: str) -> list[Entry]:
             return [end] if after == 0 else []
 
-    runs: Any = Lost()
-    run = Run(runs, record)
-    assert await run.last_entry() == end
+    assert await Lost().wait_for_end(record) == end
     with pytest.raises(RunNotFound):
-        await run.last_entry()
+        await Lost().wait_for_end(record)
 
 
 async def test_a_url_is_no_file() -> None:
@@ -350,7 +352,7 @@ async def test_the_response_of_a_run_needs_its_agent(tmp_path: Path) -> None:
     """The next version of a program may lack the agent with which a run has ended."""
     swarm, path = AsyncSwarm(ScriptedModel(["Hello."]).client()), tmp_path / "a.sqlite"
     async with LocalRuns(swarm, store=path, agents=Agent(name="Old")) as runs:
-        await Run(runs, await runs.start(NewRun("ann", "c", "Hi!", run_id="r"))).last_entry()
+        await (await runs.start(NewRun("ann", "c", "Hi!", run_id="r"))).last_entry()
     async with LocalRuns(swarm, store=path, agents=Agent(name="New")) as runs:
         with pytest.raises(ConfigurationError, match="'Old', which this process does not have"):
             await Run(runs, await runs.get("r", user="ann")).result()

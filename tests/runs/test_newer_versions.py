@@ -53,7 +53,7 @@ async def test_an_answer_for_an_agent_that_the_process_lacks_is_refused_and_can_
 
     async with process("Orders", call("refund", call_id="c1", order=7)) as runs:
         new = NewRun("ann", "c", "Refund order 7!", run_id="r")
-        assert (await Run(runs, await runs.start(new)).last_entry()).response["stop"] == "waiting"
+        assert (await (await runs.start(new)).last_entry()).response["stop"] == "waiting"
     async with process("Sales") as runs:
         waits = Run(runs, await runs.get("r", user="ann"))
         with pytest.raises(

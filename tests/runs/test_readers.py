@@ -45,7 +45,7 @@ async def read_twice(scene: Scene, then: str) -> None:
 
 
 async def started(runs: LocalRuns, text: str, **more: Any) -> Run:
-    return Run(runs, await runs.start(NewRun("ann", "c", [{"role": "user", "content": text}], **more)))
+    return await runs.start(NewRun("ann", "c", [{"role": "user", "content": text}], **more))
 
 
 def decision_on(asked: Any, scene: Scene) -> Any:

@@ -31,7 +31,7 @@ async def look() -> str:
 
 
 async def started(runs: LocalRuns, conversation: str | None = "c") -> Run:
-    return Run(runs, await runs.start(NewRun("ann", conversation, messages="Hi")))
+    return await runs.start(NewRun("ann", conversation, messages="Hi"))
 
 
 async def history_of(runs: LocalRuns) -> Stored:
@@ -115,7 +115,7 @@ async def test_an_answer_that_replaces_a_run_continues_its_waiting_call() -> Non
         run = await started(runs)
         await began.wait()
         answers = [CallAnswer("1", run_id=run.id, approve=True)]
-        later = Run(runs, await runs.start(NewRun("ann", "c", answers=answers, while_running="replace")))
+        later = await runs.start(NewRun("ann", "c", answers=answers, while_running="replace"))
         assert (await later.result()).text == "Paid."
         assert (await run.last_entry()).fields["reason"] == "replaced"
 

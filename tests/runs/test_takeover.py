@@ -107,7 +107,7 @@ async def deaths(folder: Path, version: str) -> list[Death]:
             async for entry in run.entries():
                 seen.append(entry.to_json())  # noqa: PERF401 - it is looked at meanwhile
 
-        run = Run(runs, await runs.start(NEW))
+        run = await runs.start(NEW)
         async with anyio.create_task_group() as group:
             group.start_soon(read, run)
             while (record := await runs.get("r", user="ann")).is_running:

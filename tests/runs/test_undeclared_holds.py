@@ -9,7 +9,7 @@ import pytest
 
 from aswarm import Agent, Answer, AsyncSwarm, ConfigurationError, Hold, current_call, tool
 from aswarm.conversations import Conversation, MemoryStore
-from aswarm.runs import LocalRuns, NewRun, Run, fold
+from aswarm.runs import LocalRuns, NewRun, fold
 from aswarm.testing import ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ async def test_a_served_run_records_the_error_and_the_other_calls() -> None:
     """Its log has the end of the other call, takes back the start of the call that asked, and folds to the same response."""
     model = ScriptedModel([CALLS, "Done."])
     async with LocalRuns(AsyncSwarm(model.client()), agents=[agent(declared=False)]) as runs:
-        run = Run(runs, await runs.start(NewRun("ann", "c", "Go")))
+        run = await runs.start(NewRun("ann", "c", "Go"))
         entries = [entry async for entry in run.entries()]
         assert entries[-1].type == "RunFailed"
         assert [entry.fields["name"] for entry in entries if entry.type == "ToolCallFinished"] == ["look"]

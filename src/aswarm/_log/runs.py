@@ -14,10 +14,12 @@ import math
 import re
 from collections.abc import Sequence
 from itertools import chain
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from aswarm._record.entries import DELTAS, now
 from aswarm._sql.transactions import Transaction, chunks, marks
+
+from .stored import RunRecord, RunStatus
 
 ACTIVE = "status IN ('queued', 'running')"
 TABLES = (
@@ -71,31 +73,8 @@ HAS_LATER_RUN = (
 _COLUMNS = (
     'id, "user", conversation, agent, status, started, ended, '
     f"CASE WHEN status = 'finished' AND reason = 'waiting' AND {HAS_LATER_RUN} THEN 'continued' ELSE reason END, digest, on_disconnect, "
-    "coalesce((SELECT last FROM aswarm_entry WHERE run = id ORDER BY first DESC LIMIT 1), -1), key, attempt, deaths, cancel, "
-    "version, owner"
+    "coalesce((SELECT last FROM aswarm_entry WHERE run = id ORDER BY first DESC LIMIT 1), -1), key"
 )
-
-
-class RunRow(NamedTuple):
-    """The row of a run. `last`: the number of its last entry, or -1. `attempt`: the number of its last attempt."""
-
-    id: str
-    user: str
-    conversation: str | None
-    agent: str | None
-    status: str
-    started: int
-    ended: int | None
-    reason: str | None
-    digest: str
-    on_disconnect: str
-    last: int
-    key: str | None
-    attempt: int
-    deaths: int
-    cancel: str | None
-    version: str
-    owner: str | None
 
 
 class LogRow(NamedTuple):
@@ -114,54 +93,81 @@ class LogRow(NamedTuple):
 class Ending(NamedTuple):
     """The end of a run: its status and the reason, see `RunRecord`. `waits`: whether it leaves calls open."""
 
-    status: str
+    status: RunStatus
     reason: str | None = None
     waits: bool = False
 
+    @property
+    def shown(self) -> RunStatus:
+        """The status of the record: "waiting" for a run that finished with calls that wait."""
+        return _shown(self.status, self.reason)
 
-class RunToStart(NamedTuple):
-    """A run to start. `owner`: the process that executes the run; None puts the run into the queue."""
 
-    id: str
-    user: str
-    digest: str
-    conversation: str | None = None
-    agent: str | None = None
-    key: str | None = None
-    on_disconnect: str = "finish"
-    version: str = ""
-    owner: str | None = None
+class Takeover(NamedTuple):
+    """The next attempt of a run: the record of the run, and the number of the attempt.
+
+    `deaths`: the number of processes that died while they executed the run. `cancel`: the reason of a request to cancel it, or
+    None. `version`: the version that started it. `has_started`: whether the attempt has started, see `take`.
+    """
+
+    record: RunRecord
+    attempt: int
+    deaths: int
+    cancel: str | None
+    version: str
+    has_started: bool
+
+
+def _shown(status: RunStatus, reason: str | None) -> RunStatus:
+    return "waiting" if status == "finished" and reason == "waiting" else status
+
+
+def _record_of(row: Sequence[Any]) -> RunRecord:
+    id_, user, conversation, agent, status, started, ended, reason, digest, policy, last, key, *_ = row
+    is_queued = status == "queued"
+    return RunRecord(
+        id=id_, user=user, conversation=conversation, agent=agent,
+        status="running" if is_queued else _shown(status, reason), started_ms=started, ended_ms=ended, reason=reason,
+        digest=digest, on_disconnect=policy if policy in ("finish", "cancel") else float(policy), last=last, key=key,
+        is_queued=is_queued,
+    )  # fmt: skip
 
 
 # --- start and end ---
 
 
-def insert(run: RunToStart, started: int, first: LogRow) -> Transaction[bool]:
-    """Insert a run with its first entry. Returns False if its id, its key or its conversation is in use."""
-    status, attempt = ("queued", 0) if run.owner is None else ("running", 1)
+def insert(record: RunRecord, version: str, owner: str | None, first: LogRow) -> Transaction[bool]:
+    """Insert a run with its first entry. Returns False if its id, its key or its conversation is in use.
+
+    `owner`: the process that executes the run, and its attempt; None puts the run into the queue.
+    """
+    status, attempt = ("queued", 0) if owner is None else ("running", 1)
     rows = yield (
-        f"""INSERT INTO aswarm_run (id, "user", digest, conversation, agent, key, on_disconnect, version, owner, status,
-        started, attempt, deaths) VALUES ({marks(range(13))}) ON CONFLICT DO NOTHING""",
-        (*run, status, started, attempt, 0),
-    )
+        f"""INSERT INTO aswarm_run (id, "user", conversation, agent, key, digest, status, started, on_disconnect, version, owner,
+        attempt, deaths) VALUES ({marks(range(13))}) ON CONFLICT DO NOTHING""",
+        (
+            record.id, record.user, record.conversation, record.agent, record.key, record.digest, status, record.started_ms,
+            str(record.on_disconnect), version, owner, attempt, 0,
+        ),
+    )  # fmt: skip
     if rows[0][0]:
-        yield f"INSERT INTO {_ROW} VALUES (?, ?, ?, ?, ?)", (run.id, *first, first.has_facts)
+        yield f"INSERT INTO {_ROW} VALUES (?, ?, ?, ?, ?)", (record.id, *first, first.has_facts)
         return True
     # The insert may be a repetition: the first insert was committed, but the answer of the database was lost.
-    mine = yield "SELECT 1 FROM aswarm_run WHERE id = ? AND owner = ?", (run.id, run.owner)
+    mine = yield "SELECT 1 FROM aswarm_run WHERE id = ? AND owner = ?", (record.id, owner)
     return bool(mine)
 
 
 def existing(
     user: str, digest: str, run_id: str, key: str | None, conversation: str | None
-) -> Transaction[RunRow | None]:
+) -> Transaction[RunRecord | None]:
     """Return the run with this id or key, or the active run of the conversation if it has this digest, or None."""
     rows = yield (
         f"""SELECT {_COLUMNS} FROM aswarm_run WHERE id = ? OR ("user" = ? AND key = ?)
         OR ("user" = ? AND conversation = ? AND digest = ? AND {ACTIVE}) ORDER BY number LIMIT 1""",
         (run_id, user, key, user, conversation, digest),
     )
-    return RunRow(*rows[0]) if rows else None
+    return _record_of(rows[0]) if rows else None
 
 
 def count(user: str | None, most: float) -> Transaction[int]:
@@ -223,12 +229,12 @@ class TakeOptions(TypedDict, total=False):
 
 def take(
     run_id: str, owner: str, token: str, *, most_deaths: int = 1_000_000, is_queued: bool = False
-) -> Transaction[RunRow | None]:
-    """Start the next attempt of a run. Returns the row of the run, or None for an ended run.
+) -> Transaction[Takeover | None]:
+    """Start the next attempt of a run. Returns None for an ended run.
 
     `token`: a unique text, so that a repeated transaction increments the number only once. If the run is still "running", its
     last process has died without releasing it, and the transaction counts a death. If the run then has more than `most_deaths`
-    deaths, no attempt starts, and the returned row has another owner. With `is_queued`, no attempt of a "running" run starts.
+    deaths, no attempt starts: `has_started` is false. With `is_queued`, no attempt of a "running" run starts.
     """
     name, statuses = f"{owner}#{token}", "status = 'queued'" if is_queued else ACTIVE
     yield (
@@ -236,8 +242,12 @@ def take(
         WHERE id = ? AND {statuses} AND coalesce(owner, '') <> ? AND {_DEATHS} <= ?""",
         (name, run_id, name, most_deaths),
     )
-    rows = yield f"SELECT {_COLUMNS} FROM aswarm_run WHERE id = ? AND {ACTIVE}", (run_id,)
-    return RunRow(*rows[0]) if rows else None
+    more = "attempt, deaths, cancel, version, owner"
+    rows = yield f"SELECT {_COLUMNS}, {more} FROM aswarm_run WHERE id = ? AND {ACTIVE}", (run_id,)
+    if not rows:
+        return None
+    *_, attempt, deaths, cancel, version, current = rows[0]
+    return Takeover(_record_of(rows[0]), attempt, deaths, cancel, version, current == name)
 
 
 def owners() -> Transaction[list[str]]:
@@ -246,9 +256,16 @@ def owners() -> Transaction[list[str]]:
     return sorted({owner.partition("#")[0] for (owner,) in rows})
 
 
-def active_of(owner: str) -> Transaction[list[RunRow]]:
-    statement = f"SELECT {_COLUMNS} FROM aswarm_run WHERE {ACTIVE} AND {_OF_OWNER} ORDER BY number"
-    return [RunRow(*row) for row in (yield statement, (f"{owner}#", f"{owner}$"))]
+def active_of(owner: str) -> Transaction[list[str]]:
+    """Return the ids of the active runs of a process."""
+    statement = f"SELECT id FROM aswarm_run WHERE {ACTIVE} AND {_OF_OWNER} ORDER BY number"
+    return [run_id for (run_id,) in (yield statement, (f"{owner}#", f"{owner}$"))]
+
+
+def owner_of(run_id: str) -> Transaction[str]:
+    """Return the name of the process that owns an active run; an empty text without one."""
+    rows = yield f"SELECT owner FROM aswarm_run WHERE id = ? AND {ACTIVE}", (run_id,)
+    return str(rows[0][0] or "").partition("#")[0] if rows else ""
 
 
 def release_dead(owner: str, run_ids: Sequence[str]) -> Transaction[None]:
@@ -300,18 +317,18 @@ def last_reads(run_ids: Sequence[str]) -> Transaction[dict[str, int]]:
 # --- reading ---
 
 
-def find(run_id: str, user: str | None) -> Transaction[RunRow | None]:
+def find(run_id: str, user: str | None) -> Transaction[RunRecord | None]:
     """Return the run with this id, or None. `user`: the run must belong to this user; None allows any user."""
     of_user, values = ("", ()) if user is None else (' AND "user" = ?', (user,))
     rows = yield f"SELECT {_COLUMNS} FROM aswarm_run WHERE id = ?{of_user}", (run_id, *values)
-    return RunRow(*rows[0]) if rows else None
+    return _record_of(rows[0]) if rows else None
 
 
-def of_user(user: str, conversation: str | None, limit: int) -> Transaction[list[RunRow]]:
+def of_user(user: str, conversation: str | None, limit: int) -> Transaction[list[RunRecord]]:
     """Return the newest runs of a user, or of one conversation of the user."""
     of_one, values = ("", ()) if conversation is None else ("AND conversation = ? ", (conversation,))
     statement = f'SELECT {_COLUMNS} FROM aswarm_run WHERE "user" = ? {of_one}ORDER BY number DESC LIMIT ?'
-    return [RunRow(*row) for row in (yield statement, (user, *values, limit))]
+    return [_record_of(row) for row in (yield statement, (user, *values, limit))]
 
 
 # A run that still waits for an answer: its conversation has no later run.
@@ -319,12 +336,12 @@ WAITS = f"status = 'finished' AND coalesce(reason, '') = 'waiting' AND NOT {HAS_
 _CONDITIONS = {"waiting": WAITS, "finished": f"status = 'finished' AND NOT ({WAITS})", "running": ACTIVE}
 
 
-def of_all(status: str | None, limit: int) -> Transaction[list[RunRow]]:
+def of_all(status: str | None, limit: int) -> Transaction[list[RunRecord]]:
     """Return the newest runs of all users. `status`: only runs with this status; "waiting": runs that wait for an answer."""
     values: list[object] = [] if status in (None, *_CONDITIONS) else [status]
     where = "" if status is None else f"WHERE {_CONDITIONS.get(status, 'status = ?')} "
     statement = f"SELECT {_COLUMNS} FROM aswarm_run {where}ORDER BY number DESC LIMIT ?"
-    return [RunRow(*row) for row in (yield statement, (*values, limit))]
+    return [_record_of(row) for row in (yield statement, (*values, limit))]
 
 
 def is_newest(run_id: str) -> Transaction[bool]:
@@ -336,10 +353,10 @@ def is_newest(run_id: str) -> Transaction[bool]:
     return bool(rows)
 
 
-def unreachable(version: str, agents: Sequence[str], limit: int) -> Transaction[list[RunRow]]:
+def unreachable(version: str, agents: Sequence[str], limit: int) -> Transaction[list[RunRecord]]:
     """Return queued runs that this version cannot execute: they need another version, or an agent outside of `agents`."""
     statement = f"SELECT {_COLUMNS} FROM aswarm_run WHERE {_unreachable(agents)} ORDER BY number DESC LIMIT ?"
-    return [RunRow(*row) for row in (yield statement, (version, *agents, limit))]
+    return [_record_of(row) for row in (yield statement, (version, *agents, limit))]
 
 
 def out_of_reach(version: str, agents: Sequence[str]) -> Transaction[list[tuple[str, str, int]]]:

@@ -1,10 +1,11 @@
-"""The values of a stored conversation: its state, a write to it, and the errors of a write. No I/O."""
+"""The values of a stored conversation: its state, a write to it, and the errors of a write; and the record of a run. No I/O."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from aswarm._values.agent import StopReason, UnknownCall
 from aswarm._values.decisions import OpenCall, waiting
@@ -104,3 +105,96 @@ class Conflict(RunError):  # noqa: N818 - named after the event
 
 class UnknownConversation(ConfigurationError):  # noqa: N818 - named after the event
     """The store has no conversation with this id, for example because another program has just deleted it."""
+
+
+# --- runs ---
+
+RunStatus: TypeAlias = Literal["running", "waiting", "finished", "failed", "stopped"]
+"""The status of a run: "running" until its end."""
+DisconnectPolicy: TypeAlias = Literal["finish", "cancel"] | float
+"""What happens to a run without readers. "finish": the run continues to its end. "cancel": it is cancelled when its last
+reader disconnects. A number: it is cancelled after this number of seconds without a reader.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """The state of a run when the record was read.
+
+    Args:
+        id: The id of the run.
+        user: The id of its user.
+        conversation: The id of its conversation, or None.
+        agent: The name of the agent that starts the run, or None.
+        status: "running" or, after the end, "finished", "failed" or "stopped". "waiting": the run has ended, and its calls wait for
+            answers; "finished" when the next run of the conversation answers or closes these calls.
+        started_ms: The start, in milliseconds since the epoch.
+        ended_ms: The end, in milliseconds since the epoch; None for a running run.
+        reason: For a stopped run, a code such as "cancelled". For a failed run, the name of the error. For a run that finished
+            without an answer, the `stop` of its response, such as "max_turns" or "waiting". When the next run of the
+            conversation answers or closes its calls, "waiting" becomes "continued".
+        digest: See `NewRun.digest`.
+        on_disconnect: See `NewRun`.
+        last: The number of its last entry so far, -1 without entries.
+        key: Its idempotency key, or None.
+        is_new: True if this `start()` created the run.
+        is_queued: Whether the run is in the queue, and no process executes it yet. Its `status` is "running".
+    """
+
+    id: str
+    user: str
+    conversation: str | None
+    agent: str | None
+    status: RunStatus
+    started_ms: int
+    ended_ms: int | None = None
+    reason: str | None = None
+    digest: str = ""
+    on_disconnect: DisconnectPolicy = "finish"
+    last: int = -1
+    key: str | None = None
+    is_new: bool = field(default=False, compare=False)
+    is_queued: bool = field(default=False, compare=False)
+
+    @property
+    def log_fields(self) -> dict[str, str | None]:
+        """The `extra=` of each `logging` call about this run."""
+        return {"run_id": self.id, "agent": self.agent}
+
+    @property
+    def state(self) -> str:
+        """The status for people, such as "running (queued)", "waiting" or "finished (max_turns)"."""
+        more = "queued" if self.is_queued else self.reason
+        return self.status if more in (None, self.status) else f"{self.status} ({more})"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run has not ended."""
+        return self.status == "running"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON data for clients."""
+        hidden = ("user", "digest", "on_disconnect", "key", "is_new", "is_queued")
+        queued = {"is_queued": True} if self.is_queued else {}
+        names = {"started_ms": "started", "ended_ms": "ended"}  # in the JSON data
+        fields = {names.get(key, key): value for key, value in asdict(self).items()}
+        return {key: value for key, value in fields.items() if key not in hidden and value is not None} | queued
+
+
+def revision_of(run_id: str, number: int) -> str:
+    """Return the revision of a conversation after the start (0) or the end (1) of a run."""
+    return hashlib.blake2b(f"{run_id}/{number}".encode(), digest_size=8).hexdigest()
+
+
+def revisions_of(run_id: str) -> tuple[str, str]:
+    """Return the revisions of a conversation after the start and after the end of a run."""
+    return revision_of(run_id, 0), revision_of(run_id, 1)
+
+
+def asker(stored: Stored, last_run: str | None) -> str | None:
+    """Return the id of the run that has left the open calls of the conversation.
+
+    None if no run has left them: another program has changed the conversation since, or it is a copy of another conversation.
+    `last_run`: the id of the last run of the conversation, or None.
+    """
+    return last_run if last_run is not None and stored.revision in revisions_of(last_run) else None

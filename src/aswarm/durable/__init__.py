@@ -7,9 +7,8 @@ Each execution is an attempt with a number, and only the newest attempt may writ
 
 from aswarm._values import public as _public
 
-from ._durable_run import DurableRun
 from ._durable_runs import DurableRuns
 
-__all__ = ["DurableRun", "DurableRuns"]
+__all__ = ["DurableRuns"]
 
 _public.publish(globals())

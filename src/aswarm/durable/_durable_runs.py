@@ -13,13 +13,12 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, 
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, Unpack
 
 import anyio
 import sniffio
 
 from aswarm._log import runs as log
-from aswarm._log.runs import RunRow
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
 from aswarm._sql.processes import Processes
@@ -27,29 +26,20 @@ from aswarm._sql.transactions import Transaction
 from aswarm._swarm import AsyncSwarm, require_client
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, RunError
-from aswarm._values.messages import normalize
 from aswarm._values.run_keywords import Messages
 from aswarm._values.text import NO_RUN
 from aswarm.batch import Item
-from aswarm.runs import _deleting
-from aswarm.runs._attempt import REQUEUED, RunAttempt
-from aswarm.runs._live import LiveRun
-from aswarm.runs._logged_runs import LoggedRuns, record_of
-from aswarm.runs._prepared import RunFactory
-from aswarm.runs._runs import ConversationNotFound, Limits, NewRun, RunActive, RunRecord, RunStatus
-from aswarm.runs._starting import Taken
+from aswarm.runs import ConversationNotFound, Limits, Run, RunActive, RunRecord, Runs
+from aswarm.runs.executors import NO_USER, Execution, purgeable
 
 from ._database import store_of
 from ._dbos import Engine, EngineSettings, check_least, executor_of_host
-from ._durable_run import DurableRun
 from ._map import named, run_all
 
 logger = logging.getLogger("aswarm")
 
-NO_USER = "-"  # the user of a run that was started without a user; an empty id is not allowed
 
-
-class DurableRuns(LoggedRuns):
+class DurableRuns(Runs):
     """Runs that continue in another process if their process dies: `async with DurableRuns(swarm, agents=[...], ...) as runs:`.
 
     This class needs asyncio and the extra `durable`. Only one `DurableRuns` of a process can execute runs, because a process
@@ -84,9 +74,6 @@ class DurableRuns(LoggedRuns):
             cannot be used, if the event loop is not asyncio's, or if this process already executes durable runs.
     """
 
-    _stop_reason = REQUEUED
-    _unlimited_user = NO_USER
-
     def __init__(
         self,
         swarm: AsyncSwarm,
@@ -112,9 +99,11 @@ class DurableRuns(LoggedRuns):
         check_least(0, concurrency=concurrency)
         check_least(1, max_deaths=max_deaths)
         check_least(0.001, failover_seconds=failover_seconds)
-        factory = RunFactory(swarm, agents, limits, error_text, task_agent)
-        super().__init__(factory, store_of(store, sync), failover_seconds)
-        self.version = version
+        super().__init__(
+            swarm, agents=agents, store=store_of(store, sync), version=version, limits=limits,
+            failover_seconds=failover_seconds, error_text=error_text, task_agent=task_agent,
+        )  # fmt: skip
+        self._deleter.unlimited_user = NO_USER
         self.concurrency = concurrency
         self._max_deaths = max_deaths
         self._name = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
@@ -132,6 +121,7 @@ class DurableRuns(LoggedRuns):
             synchronous=sync,
         )
         self._engine: Engine
+        self._deleter.before = self._delete_from_queue
         self._last_attempts: anyio.Lock
 
     def _as_client(self) -> DurableRuns:
@@ -152,22 +142,14 @@ class DurableRuns(LoggedRuns):
             raise ConfigurationError("durable runs work on asyncio only, because DBOS does")
         if self._settings.works:
             require_client(self.swarm)
-        self._last_attempts = anyio.Lock()
-        await stack.enter_async_context(self.store)
-        name = (executor_of_host() if self._settings.works else None) or self._name
-        self._settings = replace(self._settings, executor=name)
-        locks = await self._join(stack, Processes(self._database, name), holds=False)
-        assert locks is not None  # noqa: S101 - only the database in memory has no locks
-        self._engine = Engine(self._settings, self._execute, locks)
-        stack.push_async_callback(self._engine.aclose)
-        await self._engine.open()
+        await self.open(stack)
         if self._settings.works:
             await self._warn()
         self._watch()
 
     async def _warn(self) -> None:
         """Log warnings: for queued runs that this process cannot execute, and for limits of this process alone."""
-        agents = list(self._factory.known)
+        agents = list(self._setup.known)
         out_of_reach = await self._database.submit(lambda: log.out_of_reach(self.version, agents), reads_only=True)
         for version, agent, number in out_of_reach:
             logger.warning(
@@ -175,7 +157,7 @@ class DurableRuns(LoggedRuns):
                 "version %r)",
                 number, version, agent, self.version, extra=NO_RUN,
             )  # fmt: skip
-        if self._factory.swarm._rate_limiter.has_limits:
+        if self.swarm._rate_limiter.has_limits:
             logger.warning(
                 "the RateLimits of the swarm apply to this process alone; divide them by the number of processes, or limit the "
                 "runs of all processes with global_concurrency or starts_per",
@@ -192,188 +174,106 @@ class DurableRuns(LoggedRuns):
             self._engine.stop_listening()
         await super().drain(seconds)
 
-    # --- starting ---
+    # --- the decisions of an executor ---
 
-    def _owner(self) -> None:
-        return None
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Open the engine, which executes the runs of the queue."""
+        self._last_attempts = anyio.Lock()
+        await stack.enter_async_context(self.store)
+        name = (executor_of_host() if self._settings.works else None) or self._name
+        self._settings = replace(self._settings, executor=name)
+        locks = await self._registry.join(stack, Processes(self._database, name), holds=False)
+        assert locks is not None  # noqa: S101 - only the database in memory has no locks
+        self._engine = Engine(self._settings, self._execute, locks)
+        stack.push_async_callback(self._engine.aclose)
+        await self._engine.open()
 
-    def _enqueue(self, run_id: str) -> Transaction[None]:
+    def enqueue(self, run_id: str) -> Transaction[None]:
+        """Add the run to the queue of DBOS."""
         yield (lambda connection: self._engine.enqueue(connection, run_id)), ()
 
-    @overload
-    async def start(self, new: NewRun) -> RunRecord: ...
+    def stop(self, attempt: Execution) -> None:
+        """Return the run to the queue."""
+        attempt.requeue()
 
-    @overload
-    async def start(
-        self,
-        new: str | Agent,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        user: str = "",
-        conversation: str | None = None,
-        key: str | None = None,
-    ) -> DurableRun: ...
-
-    async def start(
-        self,
-        new: NewRun | str | Agent,
-        messages: Messages = (),
-        context_variables: Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        user: str = "",
-        conversation: str | None = None,
-        key: str | None = None,
-    ) -> RunRecord | DurableRun:
-        """Start a run, or return the existing run with this `run_id` or `key`. With a `NewRun`, this is `Runs.start`.
-
-        Args:
-            new: The agent, or its name. Another process finds the agent by its name.
-            messages: The new messages; a str is a message of the user.
-            context_variables: The context variables of a new conversation.
-            run_id: The id of the run; with None, this creates an id.
-            user: The id of the user who owns the run.
-            conversation: The id of the conversation; with None, this creates a conversation that has the id of the run.
-            key: An idempotency key of the user.
-
-        Raises the errors of `Runs.start`, for example KeyReused if another request has used this `run_id` or `key`.
-        """
-        if isinstance(new, NewRun):
-            return await super().start(new)
-        agent = new.name if isinstance(new, Agent) else new
-        if isinstance(new, Agent) and agent not in self.agents:
-            raise ConfigurationError(
-                f"these runs do not have the agent {agent!r}; add it to agents=, because each process finds an agent by its name"
-            )
-        run_id = os.urandom(16).hex() if run_id is None else run_id
-        request = NewRun(
-            user or NO_USER,
-            run_id if conversation is None else conversation,
-            normalize(messages),
-            agent=agent,
-            run_id=run_id,
-            key=key,
-            context_variables=context_variables,
-        )
-        return DurableRun(self, await super().start(request))
-
-    async def get_run(self, run_id: str, *, user: str = "") -> DurableRun:
-        """Return the run with this id. Raises RunNotFound."""
-        return DurableRun(self, await self.get(run_id, user=user or NO_USER))
-
-    async def find_run(self, run_id: str) -> DurableRun:
-        """Return the run with this id, of any user, for the tools of an operator. Raises RunNotFound."""
-        return DurableRun(self, await self._find(run_id, None))
-
-    async def records(
-        self, *, status: RunStatus | Literal["queued", "unreachable"] | None = None, limit: int = 100
-    ) -> list[RunRecord]:
-        """Return the newest runs of all users, for the tools of an operator. `status`: return only runs with this status.
-
-        "waiting": ended runs whose calls still wait for an answer. "queued": runs that wait for a process. "unreachable":
-        queued runs that this process cannot execute, because they need another version or another agent.
-        """
-        if status == "unreachable":
-            agents = list(self._factory.known)
-            rows = await self._database.submit(lambda: log.unreachable(self.version, agents, limit), reads_only=True)
-        else:
-            rows = await self._database.submit(lambda: log.of_all(status, limit), reads_only=True)
-        return [record_of(row) for row in rows]
-
-    # --- executing ---
-
-    async def _execute(self, run_id: str) -> None:
-        """Execute one attempt of a run, in a task of the engine. Raises CancelledError if the run has not ended."""
-        async with AsyncExitStack() as stack:
-            taken = await self._take(run_id, most_deaths=max(0, self._max_deaths - 2))
-            if taken is not None and not taken.has_started:
-                # With `max_deaths` - 1 deaths, this is the last attempt of the run. This process executes such attempts one
-                # at a time: if a run kills the process again, no other run loses its last attempt.
-                await stack.enter_async_context(self._last_attempts)
-                taken = await self._take(run_id)
-            if taken is None:
-                return
-            row = taken.row
-            if row.agent not in self._factory.known:
-                await self._database.run(log.release, row.id, row.attempt)
-                raise asyncio.CancelledError  # the engine requeues the run later
-            attempt = self._next_attempt(taken)
-            await self._work_of(attempt, row)
-            if attempt.live.is_fenced:
-                raise asyncio.CancelledError  # otherwise DBOS would record the end of a run that another attempt continues
-
-    async def _take(self, run_id: str, **options: Unpack[log.TakeOptions]) -> Taken | None:
-        if self._notifier.is_draining:
-            raise asyncio.CancelledError
-        return await self._take_run(run_id, **options)
-
-    def _work_of(self, attempt: RunAttempt, row: RunRow) -> Coroutine[Any, Any, None]:
-        """Return the coroutine that executes an attempt or closes its run. Not `async`, to save a frame at each await."""
-        if row.cancel is not None:
-            return attempt.close(row.cancel)
-        if row.deaths < self._max_deaths:
-            return attempt.execute()
-        reason = f"{row.deaths} processes died while they executed this run, so it is not executed again"
-        logger.error("the run %s failed: %s", row.id, reason, extra=attempt.live.record.log_fields)
-        return attempt.close("", RunError(reason))
-
-    async def _requeue(self, live: LiveRun) -> None:
-        """See `LoggedRuns`. This only releases the run; the engine puts it into the queue when the engine closes."""
-        try:
-            await self._database.run(log.release, live.record.id, live.attempt)
-        except Exception:  # each driver of a database has its own errors
-            text = "a run cannot be returned to the queue; another process takes it over when this process ends"
-            logger.exception(text, extra=live.record.log_fields)
-        self._detach(live)
-
-    # --- the other methods of `Runs` ---
-
-    async def _stop(self, run_id: str, user: str, reason: str) -> Entry:
-        """See `LoggedRuns`. A queued run ends at once."""
-        record = await self.get(run_id, user=user)
-        if record.is_running and not record.is_queued and run_id not in self._live:
-            record = await self._released_if_dead(record)
-        if record.is_queued and (record.last <= 0 or record.agent in self._factory.known):
-            taken = await self._take(run_id, is_queued=True)  # a process may have started the run since it was read
-            if taken is not None and taken.has_started:
-                await self._next_attempt(taken).close(reason)
-        return await super()._stop(run_id, user, reason)
-
-    async def _released_if_dead(self, record: RunRecord) -> RunRecord:
-        """Return a run to the queue if its process is dead, because there may be no worker that does this.
-
-        Returns the record of the run.
-        """
-        row = await self._database.submit(lambda: log.find(record.id, None), reads_only=True)
-        owner = "" if row is None or row.owner is None else row.owner.partition("#")[0]
-        async with self._processes.dead(owner) as is_dead:
+    async def recover(self, run_id: str) -> bool:
+        """Return a run to the queue if its process is dead, because there may be no worker that does this."""
+        owner = await self._database.submit(lambda: log.owner_of(run_id), reads_only=True)
+        async with self._registry.processes.dead(owner) as is_dead:
             if is_dead:
-                await self._database.run(log.release_dead, owner, [record.id])
-        return await self.get(record.id, user=record.user)
+                await self._database.run(log.release_dead, owner, [run_id])
+        return False
 
-    async def release(self, run_id: str) -> None:
-        """Return a run of a hanging process to the queue, for the tools of an operator. Raises RunNotFound.
-
-        The hanging process can no longer write to the run. But the functions of the run may still be running in that process.
-        """
-        taken = await self._take(run_id)
-        if taken is None:
-            await self._find(run_id, None)
-            return
-        await self._database.run(log.release, run_id, taken.row.attempt)
-        await self._engine.requeue([run_id])
-
-    # --- other processes ---
-
-    async def _take_over(self) -> bool:
+    async def take_over(self) -> bool:
+        """Return the runs of dead workers to the queue."""
         if self._settings.works:
             for executor, run_ids in (await self._engine.take_over()).items():
                 if executor != self._settings.executor:
                     logger.info("the process %s died; its runs are taken over: %s", executor, run_ids, extra=NO_RUN)
                     await self._database.run(log.release_dead, executor, run_ids)
         return False
+
+    # --- executing ---
+
+    async def _execute(self, run_id: str) -> None:
+        """Execute one attempt of a run, in a task of the engine. Raises CancelledError if the run has not ended."""
+        async with AsyncExitStack() as stack:
+            attempt = await self.take(run_id, most_deaths=max(0, self._max_deaths - 2))
+            if attempt is not None and not attempt.has_started:
+                # With `max_deaths` - 1 deaths, this is the last attempt of the run. This process executes such attempts one
+                # at a time: if a run kills the process again, no other run loses its last attempt.
+                await stack.enter_async_context(self._last_attempts)
+                attempt = await self.take(run_id)
+            if attempt is None:
+                return
+            if attempt.record.agent not in self._setup.known:
+                await attempt.release()
+                raise asyncio.CancelledError  # the engine requeues the run later
+            await self._work_of(attempt)
+            if attempt.is_superseded:
+                raise asyncio.CancelledError  # otherwise DBOS would record the end of a run that another attempt continues
+
+    async def take(self, run_id: str, **options: Unpack[log.TakeOptions]) -> Execution | None:
+        """See `Runs.take`. While this process drains, this raises CancelledError."""
+        if self.is_draining:
+            raise asyncio.CancelledError
+        return await self._registry.take(run_id, **options)
+
+    def _work_of(self, attempt: Execution) -> Coroutine[Any, Any, None]:
+        """Return the coroutine that executes an attempt or closes its run. Not `async`, to save a frame at each await."""
+        if attempt.cancel_reason is not None:
+            return attempt.close(attempt.cancel_reason)
+        if attempt.deaths < self._max_deaths:
+            return attempt.execute()
+        reason = f"{attempt.deaths} processes died while they executed this run, so it is not executed again"
+        logger.error("the run %s failed: %s", attempt.record.id, reason, extra=attempt.record.log_fields)
+        return attempt.close("", RunError(reason))
+
+    # --- the other methods of `Runs` ---
+
+    async def _stop(self, run_id: str, user: str, reason: str) -> Entry:
+        """Stop a run and wait for its end. A queued run ends at once."""
+        record = await self.get(run_id, user=user)
+        if record.is_running and not record.is_queued and run_id not in self._registry.live:
+            await self.recover(run_id)
+            record = await self.get(run_id, user=user)
+        if record.is_queued and (record.last <= 0 or record.agent in self._setup.known):
+            attempt = await self.take(run_id, is_queued=True)  # a process may have started the run since it was read
+            if attempt is not None and attempt.has_started:
+                await attempt.close(reason)
+        return await super()._stop(run_id, user, reason)
+
+    async def release(self, run_id: str) -> None:
+        """Return a run of a hanging process to the queue, for the tools of an operator. Raises RunNotFound.
+
+        The hanging process can no longer write to the run. But the functions of the run may still be running in that process.
+        """
+        attempt = await self.take(run_id)
+        if attempt is None:
+            await self._registry.find(run_id, None)
+            return
+        await attempt.release()
+        await self._engine.requeue([run_id])
 
     # --- deleting ---
 
@@ -383,19 +283,21 @@ class DurableRuns(LoggedRuns):
         A conversation that `start` created is deleted with the last of its runs; `runs.store.purge(...)` deletes the
         other conversations. A run that waits for an answer is not deleted; answer or cancel it first.
         """
-        purgeable = partial(_deleting.purgeable, older_than_seconds)
-        run_ids, conversations = await self._database.read(purgeable)
+        run_ids, conversations = await self._database.read(partial(purgeable, older_than_seconds))
         for user, conversation in conversations:
             with suppress(ConversationNotFound, RunActive):  # a new message keeps its conversation
-                await self._clear(conversation, user, only=run_ids)
-        await self._delete(run_ids)
+                await self._deleter.clear(conversation, user, only=run_ids)
+        await self._deleter.delete(run_ids)
         return len(run_ids)
 
-    async def _before_delete(self, run_ids: Sequence[str]) -> None:
+    async def _delete_from_queue(self, run_ids: Sequence[str]) -> None:
         # Delete the rows of DBOS before the log: if `purge` fails in between, a repeated purge still finds the runs in the log.
         await self._engine.delete(run_ids)
 
     # --- many runs ---
+
+    async def _wait_for_end(self, record: RunRecord) -> Entry | None:
+        return await self._registry.notifier.end_of(record.id)  # None if another process has ended the run
 
     def map(
         self,
@@ -405,7 +307,7 @@ class DurableRuns(LoggedRuns):
         run_ids: Iterable[str] | Callable[[int], str] | None = None,
         concurrency: int = 100,
         context_variables: Mapping[str, Any] | None = None,
-    ) -> AsyncGenerator[DurableRun, None]:
+    ) -> AsyncGenerator[Run, None]:
         """Run an agent for each item. All processes execute the runs. Yields each run when it ends.
 
         A second call with the same ids continues the first call: it also yields the finished runs, and runs no item twice.
@@ -419,11 +321,11 @@ class DurableRuns(LoggedRuns):
             context_variables: The context variables of all runs; the variables of an item override them.
 
         Raises:
-            ConfigurationError: If an item has no id, or has `resume=` (use `DurableRun.answer` for a run that waits).
+            ConfigurationError: If an item has no id, or has `resume=` (use `Run.answer` for a run that waits).
         """
         check_least(1, concurrency=concurrency)
 
-        async def run(run_id: str, item: Item) -> DurableRun:
+        async def run(run_id: str, item: Item) -> Run:
             name = agent if item.agent is None else item.agent.name
             context = {**(context_variables or {}), **(item.context_variables or {})}
             started = await self.start(name, item.messages, context, run_id=run_id)

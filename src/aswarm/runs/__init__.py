@@ -5,31 +5,28 @@ The package starts, stops, answers and continues runs. It also decides which pro
 package does not use HTTP: `aswarm.serve` adds it.
 """
 
+from aswarm._log.stored import DisconnectPolicy, RunRecord, RunStatus
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
 from aswarm._record.fold import Folded, fold
 from aswarm._values import public as _public
 
-from ._local_runs import LocalRuns
-from ._requests import CallAnswer, ClientTool, InvalidRequest, RequestRefused
-from ._run import Run
-from ._runs import (
+from ._base import Runs
+from ._errors import (
     AgentNotFound,
     AnswersRefused,
     ConversationNotFound,
-    DisconnectPolicy,
+    InvalidRequest,
     KeyReused,
-    Limits,
-    NewRun,
+    RequestRefused,
     RunActive,
     RunNotFound,
-    RunRecord,
-    Runs,
-    RunStatus,
     ShuttingDown,
     TooManyRuns,
-    WhileRunning,
 )
+from ._local_runs import LocalRuns
+from ._requests import CallAnswer, ClientTool, Limits, NewRun, WhileRunning
+from ._run import Run
 from ._show import Show, show_answers, show_answers_with, show_everything
 
 __all__ = [

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from aswarm._log import runs as log
+from aswarm._log.runs import Takeover
+from aswarm._log.stored import RunRecord
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.facts import Facts
@@ -25,11 +28,10 @@ from aswarm.conversations import Change, Conflict
 
 from . import _starting
 from ._live import LiveRun
-from ._prepared import PreparedRun
-from ._trace import in_trace
+from ._prepared import PreparedRun, in_trace
 
 if TYPE_CHECKING:
-    from ._logged_runs import LoggedRuns
+    from ._registry import Registry
 
 logger = logging.getLogger("aswarm")
 
@@ -45,28 +47,69 @@ def _error_of(failure: BaseException) -> Exception:
     return error
 
 
-REQUEUED = "requeued"  # the reason of an attempt that returns its run to the queue
+_REQUEUED = "requeued"  # the reason of an attempt that returns its run to the queue
 
 
-class RunAttempt:
-    """Executes one attempt of a run. `recorded`: the entries of earlier attempts."""
+class Execution:
+    """One execution of a run in this process, made by `Runs.take`. Call `execute`, `close` or `release`.
 
-    def __init__(self, runs: LoggedRuns, live: LiveRun, run: PreparedRun, recorded: Sequence[Entry] = ()) -> None:
+    `has_started`: whether the run was taken, see `Runs.take`. `deaths`: the number of processes that died while they executed
+    the run. `cancel_reason`: the reason of a request to cancel the run, or None. `version`: the version that started it.
+    `is_exact`: whether another process can continue it; false if its context variables are not JSON.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        live: LiveRun,
+        run: PreparedRun,
+        takeover: Takeover | None = None,
+        recorded: Sequence[Entry] = (),
+    ) -> None:
         self.live = live
-        self._runs = runs
+        live.stop = partial(registry.stop, self)
+        self.has_started = takeover is None or takeover.has_started
+        self.deaths = 0 if takeover is None else takeover.deaths
+        self.cancel_reason = None if takeover is None else takeover.cancel
+        self.version = registry.version if takeover is None else takeover.version
+        self.is_exact = not run.first.fields.get("_is_inexact")
+        self._registry = registry
         self._run = run
         self._recorded = recorded
+
+    @property
+    def record(self) -> RunRecord:
+        """The record of the run at the start of the attempt."""
+        return self.live.record
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether another attempt continues the run, or can continue it."""
+        return self.live.is_fenced
+
+    def cancel(self, reason: str) -> None:
+        """Stop the execution. The run ends with this reason."""
+        self.live.cancel(reason)
+
+    def requeue(self) -> None:
+        """Stop the execution, and return the run to the queue. A run that has just finished ends."""
+        self.live.cancel(_REQUEUED)
+
+    async def release(self) -> None:
+        """Return the run to the queue. It must not be executing in this process."""
+        await self._registry.database.run(log.release, self.record.id, self.live.attempt)
+        self._registry.detach(self.live)
 
     async def execute(self) -> None:
         """Execute the run until its end is written, or until another attempt can continue it."""
         live, record = self.live, self.live.record
         if record.on_disconnect not in ("finish", "cancel") and not live.readers:
-            self._runs._notifier.mark_unread(live)
+            self._registry.notifier.mark_unread(live)
         error: Exception | None = None
-        reason: str | None = self._runs._stop_reason
+        reason: str | None = None
         try:
-            limit = anyio.move_on_after(self._runs.limits.run_seconds)
-            with failing_exits(), in_trace(self._run.start.trace), live.scope, limit:
+            limit = anyio.move_on_after(self._run.setup.limits.run_seconds)
+            with failing_exits(), in_trace(self._run.trace), live.scope, limit:
                 try:
                     async with aclosing(self._events()) as events:
                         async for _ in events:
@@ -76,8 +119,10 @@ class RunAttempt:
                     logger.warning("the run %s failed", record.id, exc_info=failure, extra=record.log_fields)
             reason = live.reason or "time_limit"
         finally:
+            if reason is None:  # a cancellation from outside
+                self._registry.stop(self)
             with anyio.CancelScope(shield=True):
-                await self._conclude(reason, error)
+                await self._conclude(reason or live.reason, error)
 
     async def close(self, reason: str, error: Exception | None = None) -> None:
         """End the run without new requests or calls, for a reason or with an error. Its recorded answers and calls stay."""
@@ -88,7 +133,7 @@ class RunAttempt:
     async def _replay(self) -> None:
         """Replay the recorded answers and calls, and stop after them. Afterwards, the response contains them."""
         try:
-            with failing_exits(), in_trace(self._run.start.trace), anyio.CancelScope() as scope:
+            with failing_exits(), in_trace(self._run.trace), anyio.CancelScope() as scope:
                 async with aclosing(self._events(stop=scope.cancel)) as events:
                     async for _ in events:
                         pass
@@ -104,25 +149,30 @@ class RunAttempt:
         """Return the events of the run. The run executes and is recorded while the events are read. `stop`: see `Recorder`."""
         run, facts = self._run, Facts(self._recorded)
         recorder = Recorder(self, run.maker, run.agents, self._mismatch, facts=facts, stop=stop)
-        return run.open(recorder, logs_requests=self._runs._logs_requests)
+        return run.open(recorder)
 
     async def _conclude(self, reason: str | None, error: Exception | None) -> None:
         live, run = self.live, self._run
         if live.is_fenced:
-            self._runs._detach(live)
+            self._registry.detach(live)
             return
-        if live.reason == REQUEUED and error is None and not run.has_finished:
-            await self._runs._requeue(live)
+        if live.reason == _REQUEUED and error is None and not run.has_finished:
+            try:
+                await self._registry.database.run(log.release, live.record.id, live.attempt)
+            except Exception:  # each driver of a database has its own errors
+                text = "a run cannot be returned to the queue; another process takes it over when this process ends"
+                logger.exception(text, extra=live.record.log_fields)
+            self._registry.detach(live)
             return
         if self._recorded and not run.has_finished and (run.recorder is None or run.recorder.is_behind):
             with suppress(StoreError):  # `_end` gets the same error, and logs it
-                if await self._runs._retry(live.flush):
+                if await self._registry.retry(live.flush):
                     await self._replay_again(error)
         await self._end(reason or "cancelled", error)
 
     async def _replay_again(self, error: Exception | None) -> None:
         """Replay all entries of the run, because the attempt ended before it had replayed them."""
-        self._recorded = await self._runs._recorded(self._run.run_id)
+        self._recorded = await self._registry.recorded(self._run.run_id)
         self._run.restart()
         await self._replay()
         if isinstance(error, AswarmError):
@@ -145,12 +195,12 @@ class RunAttempt:
             except (Exception, SystemExit) as failure:  # a bug, or a failing __repr__, must not stop other runs
                 what = "the response of the run %s cannot be recorded"
                 logger.exception(what, run.run_id, extra=live.record.log_fields)
-                maker = EntryMaker(error_text=self._runs._factory.error_text)
+                maker = EntryMaker(error_text=self._run.setup.error_text)
                 last = await self._write_end(maker.failed(failure))
         except StoreError:  # `_retry` raises it only while this process drains; the next process ends the run
             logger.exception("the end of the run %s cannot be recorded", run.run_id, extra=live.record.log_fields)
             live.schedule()  # so that the next attempt can use the entries before the end
-        self._runs._detach(live, last)
+        self._registry.detach(live, last)
 
     async def _write_end(self, endings: Sequence[Entry], change: Change | None = None) -> Entry | None:
         """Write the last entries. Returns the last entry, or None if another attempt has taken over the run."""
@@ -160,8 +210,8 @@ class RunAttempt:
             self.add(entry)
         last = replace(last, seq=live.last + 1)
         finish = partial(_starting.finish, live, last, self._run, change)
-        write = partial(self._runs._database.submit, finish, durable=True, notifies=True)
-        return last if await self._runs._retry(write, live.fail) else None
+        write = partial(self._registry.database.submit, finish, durable=True, notifies=True)
+        return last if await self._registry.retry(write, live.fail) else None
 
     # --- the sink of the recorder ---
 
@@ -169,17 +219,17 @@ class RunAttempt:
         """Add an entry to the log of the run. A log that is too long stops the run."""
         live = self.live
         live.add(replace(entry, seq=live.last + 1))
-        most = self._runs.limits.log_bytes
+        most = self._run.setup.limits.log_bytes
         if most is not None and live.bytes > most:
             live.cancel("log_too_long")
 
     async def commit(self) -> None:
         """Wait until all entries are committed."""
-        await self._runs._retry(self.live.commit)
+        await self._registry.retry(self.live.commit)
 
     def _mismatch(self, turn: int, parts: str) -> ConfigurationError:
         return ConfigurationError(
             f"the run {self._run.run_id!r} cannot be continued: request {turn} differs from the recorded request in its {parts}. "
-            f"This process has the version {self._runs.version!r}. Change version= whenever the agents change, and put text "
+            f"This process has the version {self._registry.version!r}. Change version= whenever the agents change, and put text "
             "that changes from day to day, such as the date, into the messages and not into the instructions"
         )

@@ -1,22 +1,76 @@
-"""The transactions that delete runs: the runs of a conversation, and old runs."""
+"""`Deleter` deletes runs: the runs of a conversation, and old runs."""
 # ruff: noqa: S608 - statements contain only names of this module; all data is passed as parameters
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
+from aswarm._log import runs as log
 from aswarm._log.runs import ACTIVE, HAS_LATER_RUN, ROWS_AT_ONCE
+from aswarm._log.stored import revisions_of
 from aswarm._record.entries import now
+from aswarm._sql.database import Database
 from aswarm._sql.transactions import Transaction, chunks, marks
 
-from ._prepared import conversation_key, revisions_of
-from ._runs import ConversationNotFound, Limits, RunActive
+from ._errors import ConversationNotFound, RunActive
+from ._prepared import conversation_key
+from ._requests import Limits
+from ._starting import close_open_calls
 
 _OF_CONVERSATION = '"user" = ? AND conversation = ?'
+_DELETED_AT_ONCE = 500
 _MAY_WAIT = f"waits = 1 AND conversation IS NOT NULL AND NOT {HAS_LATER_RUN}"
+
+
+class Deleter:
+    """Deletes the runs of one `Runs`.
+
+    `before`: deletes what another library has about ended runs; it may be called again after a failure. `statements`: deletes the
+    rows of ended runs. `unlimited_user`: the user whose runs are never deleted because of the limits.
+    """
+
+    def __init__(self, database: Database, limits: Limits) -> None:
+        self.before: Callable[[Sequence[str]], Awaitable[None]] = _delete_nothing
+        self.statements: Callable[[Sequence[str]], Transaction[None]] = delete
+        self.unlimited_user = ""
+        self._database = database
+        self.limits = limits
+
+    async def clear(self, conversation: str, user: str, **options: Any) -> None:
+        """Delete the runs of a conversation in one transaction. `options`: see the function `clear`."""
+        conversation_key(user, conversation)  # raises for an invalid id
+        ended = await self._database.submit(lambda: ended_of(user, conversation), reads_only=True)
+        await self.before(ended)
+        statements = partial(clear, user, conversation, **options)
+        deleted = await self._database.submit(statements, durable=True, notifies=True)
+        await self.before([run_id for run_id in deleted if run_id not in ended])  # they have ended meanwhile
+
+    async def delete(self, run_ids: Sequence[str]) -> None:
+        """Delete ended runs. After a failure, the caller may repeat this."""
+        for some in chunks(run_ids, _DELETED_AT_ONCE):
+            await self.before(some)
+            await self._database.run(self.statements, some)
+
+    async def forget_old(self) -> None:
+        """Delete the ended runs, and stop the waiting runs, that are beyond the limits."""
+        beyond = partial(surplus, self.limits, but_user=self.unlimited_user)
+        old, waiting = await self._database.read(beyond)  # it may read many rows
+        await self.delete(old)
+        for run_id in waiting:
+            record = await self._database.submit(partial(log.find, run_id, None), reads_only=True)
+            if record is not None:
+                await close_open_calls(self._database, record, "too_many_waiting")
+
+
+async def _delete_nothing(run_ids: Sequence[str]) -> None:
+    """Do nothing."""
+
+
+# --- the runs of a conversation ---
 
 
 def ended_of(user: str, conversation: str) -> Transaction[list[str]]:

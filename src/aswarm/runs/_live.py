@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from aswarm._values.errors import StoreError
 from ._notifier import News
 
 if TYPE_CHECKING:
-    from ._runs import RunRecord
+    from aswarm._log.stored import RunRecord
 
 logger = logging.getLogger("aswarm")
 
@@ -109,6 +109,7 @@ class LiveRun(LiveEntries):
         self.readers = 0
         self.bytes = 0
         self.failure: StoreError | None = None
+        self.stop: Callable[[], None] = self.scope.cancel  # its `Execution` sets what happens at the end of a drain
         self._first = self._starts_at = first
         self._writer = LogWriter(database, record.id, attempt, first, self._note_failure, self._note_written)
         self._call_soon = scheduler()

@@ -10,27 +10,20 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
-from functools import partial
 
-import anyio
-
-from aswarm._log import runs as log
-from aswarm._log.runs import RunRow
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
-from aswarm._sql.processes import Processes
-from aswarm._swarm import AsyncSwarm, require_client
+from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm.conversations import MemoryStore, SQLiteStore, Store
 from aswarm.conversations._base import SQLStore
 
 from . import _deleting
-from ._lifetime import task_group
+from ._attempt import Execution
+from ._base import Runs
 from ._live import LiveRun
-from ._logged_runs import LoggedRuns
-from ._prepared import RunFactory
-from ._runs import Limits
+from ._requests import Limits
 
 logger = logging.getLogger("aswarm")
 
@@ -40,7 +33,7 @@ _FORGET_AFTER = 1_000  # ended runs
 _MOST_DEATHS = 3  # a run is closed after so many of its processes died, because it may be the cause
 
 
-class LocalRuns(LoggedRuns):
+class LocalRuns(Runs):
     """Implements `Runs` for the processes of one machine: `async with LocalRuns(swarm, agents=[...], store=store) as runs: ...`.
 
     Processes with the same store share their runs: a process can read and stop the runs of another process. If a process dies,
@@ -77,66 +70,57 @@ class LocalRuns(LoggedRuns):
     ) -> None:
         kept_in = _store(store)
         self._is_in_memory, self._ended_runs = isinstance(kept_in, MemoryStore), 0
-        if store is None and isinstance(limits, Limits) and limits.kept_runs is None:  # pyright: ignore[reportUnnecessaryIsInstance] - as above
-            self._delete_statements = _deleting.delete_with_conversations
-        factory = RunFactory(swarm or AsyncSwarm(), agents, limits, error_text, task_agent)
-        if self._is_in_memory:
+        deletes_conversations = store is None and isinstance(limits, Limits) and limits.kept_runs is None  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
+        if self._is_in_memory and isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
             # In memory, the number of kept runs always has a limit.
             unlimited = [name for name in ("kept_runs", "waiting_runs_per_user") if getattr(limits, name) is None]
-            factory.limits = replace(limits, **dict.fromkeys(unlimited, _MOST_IN_MEMORY))
-        super().__init__(factory, kept_in, failover_seconds)
-        self._owned: list[AbstractAsyncContextManager[object]] = [factory.swarm] if swarm is None else []
+            limits = replace(limits, **dict.fromkeys(unlimited, _MOST_IN_MEMORY))
+        super().__init__(
+            swarm or AsyncSwarm(), agents=agents, store=kept_in, version=version or "", limits=limits,
+            failover_seconds=failover_seconds, error_text=error_text, task_agent=task_agent,
+        )  # fmt: skip
+        if deletes_conversations:
+            self._deleter.statements = _deleting.delete_with_conversations
+        self._registry.on_end = self._note_end
+        self._owned: list[AbstractAsyncContextManager[object]] = [self.swarm] if swarm is None else []
         if self.store is not store:
             self._owned.append(self.store)
-        self.version: str = version or ""
-        # The lock of the database does not exclude two tasks of this process: a PostgreSQL session can acquire an advisory
-        # lock that it already holds.
-        self._takeover: anyio.Lock
 
     async def _open(self, stack: AsyncExitStack) -> None:
         for manager in self._owned:
             await stack.enter_async_context(manager)
-        require_client(self.swarm)
-        self._takeover = anyio.Lock()
-        await self._join(stack, Processes(self._database), holds=True)
-        self._tasks = await task_group(stack)
-        self.is_open = True  # before the takeover, because the functions of a continued run may start runs
-        await self._take_over()
-        self._watch()
+        await super()._open(stack)
 
-    def _detach(self, live: LiveRun, last: Entry | None = None) -> None:
-        """See `LoggedRuns`. In memory, this also deletes old runs, because many runs may end before the next regular check."""
-        super()._detach(live, last)
+    async def open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - `tasks` executes the runs
+        """Continue the runs of dead processes."""
+        self.is_open = True  # before the takeover, because the functions of a continued run may start runs
+        await self.take_over()
+
+    def enqueue(self, run_id: str) -> None:
+        """Execute each run at once."""
+
+    def stop(self, attempt: Execution) -> None:
+        """End the run."""
+        attempt.cancel("shutdown")
+
+    async def recover(self, run_id: str) -> bool:
+        """Continue a run of the same version, and close any other run."""
+        attempt = await self.take(run_id)
+        if attempt is None:
+            return True
+        can_continue = bool(self.version) and attempt.version == self.version and attempt.deaths < _MOST_DEATHS
+        if attempt.cancel_reason is None and can_continue and attempt.is_exact:
+            logger.info("the run %s is continued", run_id, extra=attempt.record.log_fields)
+            self.tasks.start_soon(attempt.execute)
+            return False
+        await attempt.close(attempt.cancel_reason or _DIED)
+        return True
+
+    def _note_end(self, live: LiveRun, last: Entry | None) -> None:  # noqa: ARG002 - see `Registry.on_end`
+        """In memory, delete old runs, because many runs may end before the next regular check."""
         self._ended_runs += 1
         if self._is_in_memory and self._ended_runs % _FORGET_AFTER == 0:
-            self._notifier.poll_soon(self._forgetting)
-
-    async def _take_over(self) -> bool:
-        is_over = False
-        if not self._processes.is_shared:
-            return is_over
-        async with self._takeover:
-            for owner in await self._database.submit(log.owners, reads_only=True):
-                async with self._processes.dead(owner) as is_dead:  # locked: only one process takes the owner's runs
-                    active = partial(log.active_of, owner)
-                    for row in await self._database.submit(active, reads_only=True) if is_dead else ():
-                        is_over |= await self._take(row)
-        return is_over
-
-    async def _take(self, row: RunRow) -> bool:
-        """Continue or close a run of a dead process. Returns whether the run is over."""
-        taken = await self._take_run(row.id)
-        if taken is None:
-            return True
-        attempt = self._next_attempt(taken)
-        row, first = taken.row, taken.entries[0]
-        can_continue = bool(self.version) and row.version == self.version and row.deaths < _MOST_DEATHS
-        if row.cancel is None and can_continue and not first.fields.get("_is_inexact"):
-            logger.info("the run %s is continued", row.id, extra=attempt.live.record.log_fields)
-            self._tasks.start_soon(attempt.execute)
-            return False
-        await attempt.close(row.cancel or _DIED)
-        return True
+            self._registry.notifier.poll_soon(self._forgetting)
 
 
 def _store(store: Store | str | os.PathLike[str] | None) -> SQLStore:

@@ -26,8 +26,9 @@ from aswarm._sql.processes import Processes
 from aswarm._values.text import NO_RUN
 
 if TYPE_CHECKING:
+    from aswarm._log.stored import RunRecord
+
     from ._live import LiveRun
-    from ._runs import RunRecord
 
 logger = logging.getLogger("aswarm")
 

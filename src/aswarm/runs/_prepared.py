@@ -1,20 +1,22 @@
-"""`RunFactory` makes a `PreparedRun` from a request, or from the first entry of a recorded run.
+"""`PreparedRun`: a run that can be executed, made from a request, or from the first entry of a recorded run.
 
-These two classes decide which agent starts, which messages are new, and whether the answers fit the open calls. They do no I/O:
-the caller has already loaded the conversation.
+It decides which agent starts, which messages are new, and whether the answers fit the open calls. It does no I/O: the caller
+has already loaded the conversation.
 
 Security: A client starts only the agents in `agents=`; other agents only take over a run, and continue its conversation.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+import sys
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 from urllib.parse import quote
 
+from aswarm._log.stored import asker, revision_of
 from aswarm._log.texts import checked_context, checked_id, faults
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker, ErrorText, general_error
@@ -31,51 +33,18 @@ from aswarm._values.errors import ConfigurationError, RunRefused
 from aswarm._values.events import LoopEvent
 from aswarm._values.json import from_fields, is_object
 from aswarm._values.messages import Message, normalize
+from aswarm._values.run_keywords import Messages
 from aswarm.conversations import Change, Stored
 from aswarm.conversations._recorded_run import with_new, with_sendable_text
 from aswarm.conversations._recorder import common_messages, storable
 
+from ._answers import decisions
+from ._errors import AgentNotFound, AnswersRefused, ConversationNotFound, InvalidRequest
 from ._extras import with_client, with_request_log
-from ._requests import ClientTool, InvalidRequest, decisions
-from ._runs import AgentNotFound, AnswersRefused, ConversationNotFound, Limits, NewRun
-from ._trace import trace_headers
+from ._requests import ClientTool, Limits, NewRun, messages_of
 
 _MAX_ID_LENGTH = 200
 TASK_MODEL = "helper"  # the name under which clients find the agent for titles and similar tasks
-
-
-def conversation_key(user: str, conversation: str) -> str:
-    """Return the id of a user's conversation in the store. Two users never get the same id.
-
-    Raises InvalidRequest if `conversation` is invalid, because it comes from the client. Raises ConfigurationError if `user` is
-    invalid, because it comes from `auth`.
-    """
-    if not 0 < len(user) <= _MAX_ID_LENGTH:
-        raise ConfigurationError(f"the id of a user must have 1 to {_MAX_ID_LENGTH} characters, not {len(user)}")
-    if not 0 < len(conversation) <= _MAX_ID_LENGTH:
-        raise _invalid_id(
-            f"the id of a conversation must have 1 to {_MAX_ID_LENGTH} characters, not {len(conversation)}"
-        )
-    if "/" in conversation:
-        raise _invalid_id("the id of a conversation is a part of a path and cannot have a slash; use another id")
-    try:
-        return checked_id(f"{user_prefix(user)}{conversation}")
-    except ConfigurationError as error:
-        raise _invalid_id("the id of a conversation must be text that a database accepts") from error
-
-
-def _invalid_id(text: str) -> InvalidRequest:
-    return InvalidRequest(text, code="invalid_request", status_code=422, param="conversation")
-
-
-def user_prefix(user: str) -> str:
-    """Return the prefix of the ids of all conversations of a user in the store."""
-    return f"{quote(user, safe='@')}/"
-
-
-def conversation_id(key: str) -> str:
-    """Return the client's id of a conversation: its id in the store without the prefix of the user."""
-    return key.partition("/")[2]
 
 
 def _clients_agents(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[str, Agent]:
@@ -110,8 +79,8 @@ def _known_agents(agents: Mapping[str, Agent], task_agent: Agent | None) -> dict
     return dict(AgentDirectory(first.values()).known)
 
 
-class RunFactory:
-    """Prepares runs, with the swarm, the agents and the settings of one `Runs`.
+class Setup:
+    """The swarm, the agents and the settings with which one `Runs` prepares its runs.
 
     `agents`: the agents that clients may name. `task_agent`: an agent for titles and similar tasks; its name for clients
     is "helper". `known`: all these agents, and the agents that they can hand off to.
@@ -134,6 +103,7 @@ class RunFactory:
         self.limits = limits
         self.error_text = error_text or general_error
         self.task_agent = task_agent
+        self.logs_requests = False
 
     def agent(self, name: str | None) -> Agent:
         """Return the agent with this name, or the first agent for None. Raises AgentNotFound."""
@@ -145,9 +115,53 @@ class RunFactory:
             return self.task_agent
         raise AgentNotFound(name)
 
-    def prepare(
-        self, run_id: str, new: NewRun, stored: Stored, last_run: str | None, asked: Mapping[str, Any]
-    ) -> PreparedRun:
+    def name_of(self, agent: str | Agent, messages: Messages | None) -> str:
+        """Return the name of the agent of `Runs.start`. Raises ConfigurationError."""
+        if messages is None or not isinstance(agent, str | Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
+            raise ConfigurationError(
+                f"start() needs a NewRun, such as NewRun('a user', 'a conversation', 'Hi!'), not {type(agent).__name__}"
+            )
+        if isinstance(agent, str) or agent.name in self.agents:
+            return agent if isinstance(agent, str) else agent.name
+        raise ConfigurationError(
+            f"these runs do not have the agent {agent.name!r}; add it to agents=, because each process finds an agent by its name"
+        )
+
+
+@dataclass(kw_only=True)
+class PreparedRun:
+    """One attempt of a run, from its start to its last entries. First call `open` and read its events. Then call `endings`.
+
+    `key`: the id of its conversation in the store; empty for a run without a conversation. `starts_with`: the name of its
+    agent. `history`: the messages of the conversation before the run. `added`: the messages that the run adds to the history
+    at its start. `resume`: the decisions about open calls; False if no call is open, or if new messages close them. `tools`:
+    the tools of the client. `trace`: see `in_trace`; empty in the process that started the run. `settings`, `notes`: see
+    `NewRun`. `base`: the revision of the conversation before the run. `first`: the first entry of the run.
+    """
+
+    setup: Setup
+    run_id: str
+    key: str
+    conversation: str | None
+    starts_with: str
+    history: list[Message]
+    added: list[Message]
+    resume: Mapping[int, Decision] | Literal[False]
+    context: Mapping[str, Any]
+    tools: Sequence[ClientTool]
+    settings: Mapping[str, Any]
+    notes: Sequence[Message]
+    trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    base: str = ""
+    first: Entry = field(default=Entry(-1, 0, "", {}))
+    maker: EntryMaker = field(init=False)
+    recorder: Recorder | None = field(init=False)
+    _state: RunState | None = field(init=False)
+
+    @classmethod
+    def of_request(
+        cls, setup: Setup, run_id: str, new: NewRun, stored: Stored, last_run: str | None, asked: Mapping[str, Any]
+    ) -> Self:
         """Prepare a new run. `stored`: its conversation; `last_run`: the id of the previous run.
 
         `asked`: the fields of the first entry of the run whose calls the new run answers. The new run continues with its
@@ -162,93 +176,54 @@ class RunFactory:
         context: Mapping[str, Any] = {**stored.context_variables, **checked_context(new.client_context)}
         if new.conversation is None:
             context = new.context_variables or {}
-        start = RunStart(
-            run_id, stored.id, new.conversation, stored.agent or self.agent(new.agent).name, history, added, resume, context,
-            new.tools, settings=new.settings or asked.get("_settings", {}), notes=new.notes or asked.get("_notes", ()),
+        run = cls(
+            setup=setup, run_id=run_id, key=stored.id, conversation=new.conversation,
+            starts_with=stored.agent or setup.agent(new.agent).name, history=history, added=added, resume=resume, context=context,
+            tools=new.tools, settings=new.settings or asked.get("_settings", {}), notes=new.notes or asked.get("_notes", ()), base=stored.revision,
         )  # fmt: skip
-        return PreparedRun(self, start)
+        run.first = run.restart()
+        return run
 
-    def continued(self, run_id: str, first: Entry, stored: Stored) -> PreparedRun:
+    @classmethod
+    def of_entry(cls, setup: Setup, run_id: str, first: Entry, stored: Stored) -> Self:
         """Prepare another attempt of a run. `first`: its first entry; `stored`: the current state of its conversation."""
         fields, stored = first.fields, with_sendable_text(stored)
-        before, added = fields["before"], list(fields["messages"])
-        tools = [from_fields(ClientTool, tool) for tool in fields.get("_tools", ())]
-        start = RunStart(
-            run_id, stored.id, fields["conversation"] or None, fields["agent"], stored.messages[:before], added,
-            _resume_of(fields), fields["context_variables"], tools, fields.get("_trace", {}),
-            fields.get("_settings", {}), fields.get("_notes", ()),
+        run = cls(
+            setup=setup, run_id=run_id, key=stored.id, conversation=fields["conversation"] or None,
+            starts_with=fields["agent"], history=stored.messages[: fields["before"]], added=list(fields["messages"]),
+            resume=_resume_of(fields), context=fields["context_variables"],
+            tools=[from_fields(ClientTool, tool) for tool in fields.get("_tools", ())],
+            settings=fields.get("_settings", {}), notes=fields.get("_notes", ()), trace=fields.get("_trace", {}), first=first,
         )  # fmt: skip
-        return PreparedRun(self, start, first)
-
-
-@dataclass(frozen=True, slots=True)
-class RunStart:
-    """The start of a run, as its first entry records it.
-
-    `key`: the id of its conversation in the store; empty for a run without a conversation. `history`: the messages of the
-    conversation before the run. `added`: the messages that the run adds to the history at its start. `resume`: the decisions
-    about open calls; False if no call is open, or if new messages close them. `tools`: the tools of the client.
-    `trace`: see `in_trace`; empty in the process that started the run. `settings`, `notes`: see `NewRun`.
-    """
-
-    run_id: str
-    key: str
-    conversation: str | None
-    agent: str
-    history: list[Message]
-    added: list[Message]
-    resume: Mapping[int, Decision] | Literal[False]
-    context: Mapping[str, Any]
-    tools: Sequence[ClientTool]
-    trace: Mapping[str, str] = field(default_factory=dict[str, str])
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    notes: Sequence[Message] = ()
+        run.restart()
+        return run
 
     @property
     def messages(self) -> list[Message]:
         """The history that the run starts with."""
         return [*self.history, *self.added]
 
-
-class PreparedRun:
-    """One attempt of a run, from its start to its last entries. `key`: see `RunStart`. `first`: the first entry of the run.
-
-    First call `open` and read its events. Then call `endings`.
-    """
-
-    maker: EntryMaker
-    recorder: Recorder | None
-    _state: RunState | None
-
-    def __init__(self, factory: RunFactory, start: RunStart, first: Entry | None = None) -> None:
-        self.start = start
-        self.run_id, self.key = start.run_id, start.key
-        self._factory = factory
-        first_entry = self.restart()
-        self.first = first or first_entry
-
     def restart(self) -> Entry:
         """Reset the attempt to its state before `open`. Returns a new first entry of the run."""
-        start = self.start
-        self.maker = EntryMaker(start.history, error_text=self._factory.error_text)
+        self.maker = EntryMaker(self.history, error_text=self.setup.error_text)
         self.recorder = self._state = None
-        agent = self._factory.known.get(start.agent) or Agent(name=start.agent)
+        agent = self.setup.known.get(self.starts_with) or Agent(name=self.starts_with)
         private = {
-            "_resume": start.resume and as_json(start.resume),
-            "_tools": [tool.to_dict() for tool in start.tools],
-            "_settings": dict(start.settings),
-            "_notes": list(start.notes),
+            "_resume": self.resume and as_json(self.resume),
+            "_tools": [tool.to_dict() for tool in self.tools],
+            "_settings": dict(self.settings),
+            "_notes": list(self.notes),
             # A run whose context is not JSON cannot be continued in another process.
-            "_is_inexact": any(True for _ in faults(start.context)),
+            "_is_inexact": any(True for _ in faults(self.context)),
             "_trace": trace_headers(),
         }
         return self.maker.started(
-            start.run_id,
-            start.conversation or "",
+            self.run_id,
+            self.conversation or "",
             agent,
-            start.added,
-            resume=start.resume,
-            context_variables=start.context,
+            self.added,
+            resume=self.resume,
+            context_variables=self.context,
             private={key: value for key, value in private.items() if value},
         )
 
@@ -257,8 +232,8 @@ class PreparedRun:
     @property
     def agent(self) -> Agent:
         """The agent that starts the run. Raises ConfigurationError if this process does not have it."""
-        name = self.start.agent
-        if (agent := self._factory.known.get(name)) is None:
+        name = self.starts_with
+        if (agent := self.setup.known.get(name)) is None:
             raise ConfigurationError(
                 f"the run needs the agent {name!r}, which this process does not have; add it to agents="
             )
@@ -267,24 +242,20 @@ class PreparedRun:
     @cached_property
     def agents(self) -> AgentDirectory:
         """The agents to which the run may hand off, by name."""
-        return AgentDirectory((self.agent, *self._factory.known.values()))
+        return AgentDirectory((self.agent, *self.setup.known.values()))
 
-    def open(self, recorder: Recorder, *, logs_requests: bool = False) -> AsyncGenerator[LoopEvent, None]:
-        """Prepare the events of the run, and return them. The run executes and is recorded while the events are read.
-
-        `logs_requests`: whether to add an entry for each request to the model.
-        """
-        start, factory = self.start, self._factory
+    def open(self, recorder: Recorder) -> AsyncGenerator[LoopEvent, None]:
+        """Prepare the events of the run, and return them. The run executes and is recorded while the events are read."""
+        setup = self.setup
         options = RunOptions(
-            self.agent, start.messages, start.context, max_turns=factory.limits.max_turns, resume=start.resume,
-            run_id=start.run_id,
+            self.agent, self.messages, self.context, max_turns=setup.limits.max_turns, resume=self.resume, run_id=self.run_id
         )  # fmt: skip
-        swarm, self.recorder = factory.swarm, recorder
-        if logs_requests:  # for pages that show everything
+        swarm, self.recorder = setup.swarm, recorder
+        if setup.logs_requests:  # for pages that show everything
             swarm = with_request_log(swarm, lambda request: recorder.add(self.maker.request(request)))
 
         def wrap(handlers: Handlers) -> Handlers:
-            return recorder.wrap(with_client(handlers, start.tools, start.settings, start.notes))
+            return recorder.wrap(with_client(handlers, self.tools, self.settings, self.notes))
 
         self._state, events = prepare(swarm, options, deliver_live, recorder.delivery, stream=True, recorder=wrap)
         recorder.use(self._state)
@@ -312,44 +283,24 @@ class PreparedRun:
 
     # --- the conversation ---
 
-    def first_change(self, stored: Stored) -> Change:
+    def first_change(self) -> Change:
         """Return the change of the conversation at the start of the run."""
-        start = self.start
-        agent, context = start.agent, dict(start.context)
-        return Change(stored.revision, revision_of(self.run_id, 0), len(start.history), start.added, agent, context)
+        revision, context = revision_of(self.run_id, 0), dict(self.context)
+        return Change(self.base, revision, len(self.history), self.added, self.starts_with, context)
 
     def last_change(self, response: Response, error: BaseException | None) -> Change:
         """Return the change of the conversation at the end of the run. `error`: the error of a failed run."""
-        before = self.start.messages
+        before = self.messages
         messages = [*before, *response.messages]
         while isinstance(error, RunRefused) and messages and messages[-1]["role"] == "user":
             del messages[-1]  # a guard has refused this message; the next run must not send it
         keep = common_messages(before, messages)
-        context, _ = storable(response.context_variables, dict(self.start.context))
-        name = response.agent.name if self.agents.find(response.agent.name) is response.agent else self.start.agent
+        context, _ = storable(response.context_variables, dict(self.context))
+        name = response.agent.name if self.agents.find(response.agent.name) is response.agent else self.starts_with
         return Change(
             revision_of(self.run_id, 0), revision_of(self.run_id, 1), keep, messages[keep:], name, context, response.stop,
             response.unknown_calls,
         )  # fmt: skip
-
-
-def revision_of(run_id: str, number: int) -> str:
-    """Return the revision of a conversation after the start (0) or the end (1) of a run."""
-    return hashlib.blake2b(f"{run_id}/{number}".encode(), digest_size=8).hexdigest()
-
-
-def revisions_of(run_id: str) -> tuple[str, str]:
-    """Return the revisions of a conversation after the start and after the end of a run."""
-    return revision_of(run_id, 0), revision_of(run_id, 1)
-
-
-def asker(stored: Stored, last_run: str | None) -> str | None:
-    """Return the id of the run that has left the open calls of the conversation.
-
-    None if no run has left them: another program has changed the conversation since, or it is a copy of another conversation.
-    `last_run`: the id of the last run of the conversation, or None.
-    """
-    return last_run if last_run is not None and stored.revision in revisions_of(last_run) else None
 
 
 def _resume_of(fields: Mapping[str, Any]) -> Mapping[int, Decision] | Literal[False]:
@@ -389,14 +340,14 @@ def _new_messages(new: NewRun, stored: Stored) -> list[Message]:
         if new.answers and new.strict:
             # A client may send the messages of its history again, but without the message of the assistant.
             contents = [message["content"] for message in stored.messages if message["role"] == "user"]
-            if all(message["content"] in contents for message in new._messages):
+            if all(message["content"] in contents for message in messages_of(new)):
                 return []
             text = "a request with answers cannot have a new message; send the message after the end of the resumed run"
             raise AnswersRefused(text, code="interrupt_open", status_code=409)
         if stored.waiting and waiting_entries(stored.messages):
             text = "the conversation has a call that waits for an answer; answer this interrupt first"
             raise AnswersRefused(text, code="interrupt_open", status_code=409)
-    messages = new._messages if new.strict else not_stored(new._messages, stored.messages)
+    messages = messages_of(new) if new.strict else not_stored(messages_of(new), stored.messages)
     return normalize(messages)
 
 
@@ -409,3 +360,72 @@ def not_stored(messages: Sequence[Message], stored: Sequence[Message]) -> list[M
     while count and [*stored[-count:]] != [*messages[:count]]:
         count -= 1
     return list(messages[count:])
+
+
+# --- ids of conversations ---
+
+
+def conversation_key(user: str, conversation: str) -> str:
+    """Return the id of a user's conversation in the store. Two users never get the same id.
+
+    Raises InvalidRequest if `conversation` is invalid, because it comes from the client. Raises ConfigurationError if `user` is
+    invalid, because it comes from `auth`.
+    """
+    if not 0 < len(user) <= _MAX_ID_LENGTH:
+        raise ConfigurationError(f"the id of a user must have 1 to {_MAX_ID_LENGTH} characters, not {len(user)}")
+    if not 0 < len(conversation) <= _MAX_ID_LENGTH:
+        raise _invalid_id(
+            f"the id of a conversation must have 1 to {_MAX_ID_LENGTH} characters, not {len(conversation)}"
+        )
+    if "/" in conversation:
+        raise _invalid_id("the id of a conversation is a part of a path and cannot have a slash; use another id")
+    try:
+        return checked_id(f"{user_prefix(user)}{conversation}")
+    except ConfigurationError as error:
+        raise _invalid_id("the id of a conversation must be text that a database accepts") from error
+
+
+def _invalid_id(text: str) -> InvalidRequest:
+    return InvalidRequest(text, code="invalid_request", status_code=422, param="conversation")
+
+
+def user_prefix(user: str) -> str:
+    """Return the prefix of the ids of all conversations of a user in the store."""
+    return f"{quote(user, safe='@')}/"
+
+
+def conversation_id(key: str) -> str:
+    """Return the client's id of a conversation: its id in the store without the prefix of the user."""
+    return key.partition("/")[2]
+
+
+# --- the trace of a request, as headers of W3C Trace Context ---
+
+
+def trace_headers() -> dict[str, str]:
+    """Return the headers of the current span, or an empty dict if there is no span."""
+    headers: dict[str, str] = {}
+    if "opentelemetry.trace" in sys.modules:  # a program without this module makes no spans
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+        TraceContextTextMapPropagator().inject(headers)
+    return headers
+
+
+@contextmanager
+def in_trace(headers: Mapping[str, str]) -> Generator[None]:
+    """Make the span of the headers the parent of the spans that start in the block.
+
+    A task inherits the trace of the task that started it. Only a queued run and a run in another process need these headers.
+    """
+    if not headers or "opentelemetry.trace" not in sys.modules:
+        yield
+        return
+    from opentelemetry.context import attach, detach  # noqa: PLC0415
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+    token = attach(TraceContextTextMapPropagator().extract(headers))
+    try:
+        yield
+    finally:
+        detach(token)

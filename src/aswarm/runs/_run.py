@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING
 
+from aswarm._log.stored import RunRecord
 from aswarm._record.entries import Entry
 from aswarm._record.outcomes import recorded_response
 from aswarm._values.agent import Agent, Response
 from aswarm._values.decisions import Decisions
 from aswarm._values.errors import ConfigurationError, RunError
+from aswarm._values.messages import normalize
+from aswarm._values.run_keywords import Messages
 
-from ._live import LiveRun
-from ._notifier import Notifier
-from ._requests import answers_of
-from ._runs import NewRun, RunNotFound, RunRecord, Runs, status_of
+from ._answers import answers_of
+from ._errors import AnswersRefused, RunActive
+from ._requests import NewRun, WhileRunning
 from ._starting import ending_of
+
+if TYPE_CHECKING:
+    from ._base import Runs
 
 
 class Run:
-    """One run. `record`: its last known record. After the end of the run, each method that waits for the end updates it."""
+    """One run. Any process that shares the database can get it: `await runs.get_run(run_id, user=...)`.
+
+    The process that executes the run gets a live entry at once; other processes get it about 0.1 s later. `record`: the last
+    known record of the run. After the end of the run, each method that waits for the end updates it.
+    """
 
     def __init__(self, runs: Runs, record: RunRecord) -> None:
         self._runs = runs
+        self._registry = runs._registry
         self.record = record
 
     def __repr__(self) -> str:
@@ -40,16 +49,6 @@ class Run:
     def conversation(self) -> str | None:
         """The id of its conversation, or None."""
         return self.record.conversation
-
-    @property
-    def _notifier(self) -> Notifier:
-        return self._runs._notifier
-
-    def _reading(self) -> AbstractContextManager[LiveRun | None]:
-        return self._runs._reading(self.record)
-
-    async def _next(self, after: int, seconds: float) -> Sequence[Entry] | None:
-        return await self._runs._next(self.id, after, self.record.user, seconds)
 
     async def read(self, after: int = -1) -> Sequence[Entry]:
         """Wait for entries with numbers above `after`, and return one or more. After the last entry, the result is empty."""
@@ -67,23 +66,25 @@ class Run:
                 return
             after = batch[-1].seq
 
+    async def wait(self) -> RunRecord:
+        """Wait for the end of the run, and return its record. It also returns if the run waits for an answer.
+
+        Raises RuntimeError if the `Runs` object is closed before the end.
+        """
+        await self._runs._wait_for_end(self.record)
+        self.record = await self._runs.get(self.id, user=self.record.user)
+        return self.record
+
     async def last_entry(self) -> Entry:
         """Wait for the end of the run. Returns the last entry of its log: RunFinished, RunFailed or RunStopped.
 
         Raises RunNotFound if the log was deleted.
         """
-        expected = (await self._runs.get(self.id, user=self.record.user)).last
-        while True:
-            after = max(-1, expected - 1)
-            while batch := await self.read(after):
-                if batch[-1].is_last:
-                    return batch[-1]
-                after = batch[-1].seq
-            # The entry `expected` may be lost: another attempt took over the run before the first attempt wrote it.
-            last = (await self._runs.get(self.id, user=self.record.user)).last
-            if last == expected:
-                raise RunNotFound(self.id)
-            expected = last
+        last = await self._runs._wait_for_end(self.record)
+        if last is None:
+            last = await self._registry.last_of(self.id)
+        self._note_end(last)
+        return last
 
     async def result(self) -> Response:
         """Wait for the end of the run. Returns its response.
@@ -109,26 +110,52 @@ class Run:
         self.record = await self._runs.cancel(self.id, user=self.record.user, reason=reason)
         return self.record
 
-    async def answer(self, decisions: Decisions, *, key: str | None = None) -> Self:
+    async def answer(self, decisions: Decisions, *, key: str | None = None) -> Run:
         """Decide on all waiting calls of this run. Returns a new run of the conversation, which continues with the decisions.
 
         `decisions`: as for `resume=` of `AsyncSwarm.run`. A second call with the same decisions returns the same run. Raises
-        AnswersRefused if the decisions do not fit or the calls are closed, and RunActive while another run of the conversation
-        is running.
+        AnswersRefused if the decisions do not fit, the calls are closed, or the conversation already has a later run. Raises
+        RunActive while this run is running.
         """
         answers, policy = answers_of(decisions, self.id), self.record.on_disconnect
         new = NewRun(self.record.user, self.conversation, answers=answers, key=key, on_disconnect=policy)
-        return type(self)(self._runs, await self._runs.start(new))
+        try:
+            return await self._runs.start(new)
+        except RunActive as active:
+            if active.run_id == self.id:
+                raise
+            text = f"the run {self.id!r} does not wait for an answer; the later run {active.run_id!r} is active"
+            raise AnswersRefused(text, code="call_not_open", status_code=409) from active
+
+    async def send(
+        self,
+        messages: Messages,
+        *,
+        run_id: str | None = None,
+        key: str | None = None,
+        while_running: WhileRunning = "refuse",
+    ) -> Run:
+        """Start the next run of the conversation with new messages, and return it. Open calls are closed.
+
+        `run_id`, `key`, `while_running`: see `NewRun`. Raises the errors of `Runs.start`; ConfigurationError if this run has no
+        conversation.
+        """
+        if self.conversation is None:
+            raise ConfigurationError(f"the run {self.id!r} has no conversation to which a message can be sent")
+        new = NewRun(
+            self.record.user, self.conversation, normalize(messages), run_id=run_id, key=key,
+            on_disconnect=self.record.on_disconnect, while_running=while_running,
+        )  # fmt: skip
+        return await self._runs.start(new)
 
     def _note_end(self, last: Entry) -> None:
         ending = ending_of(last)
         self.record = replace(
-            self.record, status=status_of(ending.status, ending.reason), reason=ending.reason, ended_ms=last.at_ms,
-            last=last.seq, is_queued=False,
-        )  # fmt: skip
+            self.record, status=ending.shown, reason=ending.reason, ended_ms=last.at_ms, last=last.seq, is_queued=False
+        )
 
     def _response(self, last: Entry) -> Response:
-        agents = self._runs._known_agents
+        agents = self._runs._setup.known
         if not last.response:
             agent = agents.get(self.record.agent or "") or next(iter(self._runs.agents.values()))
             return Response(agent=agent, stop="cancelled", run_id=self.id)

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from aswarm._log import runs as log
-from aswarm._log.runs import LogRow, RunToStart
+from aswarm._log.runs import LogRow
+from aswarm._log.stored import RunRecord
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.fold import fold
@@ -16,8 +17,8 @@ from aswarm._sql.transactions import Transaction
 from aswarm._values.messages import Message
 from aswarm.conversations import Change
 
+from ._base import Runs
 from ._prepared import conversation_key
-from ._runs import Runs
 from ._starting import ending_of
 
 # The entries of runs, by the id of the run.
@@ -41,7 +42,7 @@ async def show_logs(runs: Runs, user: str, logs: Logs) -> None:
     for conversation, its_runs in conversations.items():
         await runs.store.write(conversation_key(user, conversation), _change(list(its_runs.values())))
         for run, entries in its_runs.items():
-            await runs.store._database.run(_insert, RunToStart(run, user, "", conversation), entries)
+            await runs.store._database.run(_insert, run, user, conversation, entries)
 
 
 def _change(logs: Iterable[Sequence[Entry]]) -> Change:
@@ -54,9 +55,11 @@ def _change(logs: Iterable[Sequence[Entry]]) -> Change:
     return Change("", "opened", 0, messages, state.active_agent or "", state.context, stop)
 
 
-def _insert(run: RunToStart, entries: Sequence[Entry]) -> Transaction[None]:
+def _insert(run_id: str, user: str, conversation: str, entries: Sequence[Entry]) -> Transaction[None]:
     first, *more = entries
-    run = run._replace(agent=first.fields["agent"], owner="opened#")
-    yield from log.insert(run, first.at_ms, LogRow(0, first.seq, first.to_log()))
+    record = RunRecord(
+        id=run_id, user=user, conversation=conversation, agent=first.fields["agent"], status="running", started_ms=first.at_ms
+    )  # fmt: skip
+    yield from log.insert(record, "", "opened#", LogRow(0, first.seq, first.to_log()))
     row = LogRow(first.seq + 1, more[-1].seq, b"\n".join(entry.to_log() for entry in more))
-    yield from log.end(run.id, 1, row, ending_of(more[-1]), more[-1].at_ms)
+    yield from log.end(run_id, 1, row, ending_of(more[-1]), more[-1].at_ms)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Unpack
 
 from aswarm._log import conversations as _statements
 from aswarm._log import runs as log
-from aswarm._log.runs import Ending, LogRow, RunRow, RunToStart
-from aswarm._log.stored import Change, Conflict, Stored
+from aswarm._log.runs import Ending, LogRow, Takeover
+from aswarm._log.stored import Change, Conflict, RunRecord, Stored, revisions_of
+from aswarm._log.texts import checked_context
 from aswarm._record.entries import Entry, entries_of
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.fold import Folded, fold
@@ -24,9 +25,10 @@ from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, has_s
 from aswarm.conversations._recorded_run import closed
 from aswarm.conversations._recorder import common_messages
 
+from ._errors import AnswersRefused, RunActive, TooManyRuns
 from ._live import LiveRun
-from ._prepared import PreparedRun, conversation_key, revisions_of
-from ._runs import AnswersRefused, ConversationNotFound, Limits, NewRun, RunRecord, TooManyRuns
+from ._prepared import PreparedRun, Setup, conversation_key
+from ._requests import Limits, NewRun
 
 
 class StartAgain(Exception):  # noqa: N818 - it is no error
@@ -41,26 +43,11 @@ class Found(NamedTuple):
     `last`, if the new run answers its calls.
     """
 
-    same: RunRow | None
+    same: RunRecord | None
     active: str | None = None
-    last: RunRow | None = None
+    last: RunRecord | None = None
     stored: Stored | None = None
     asked: Mapping[str, Any] = MappingProxyType({})
-
-
-@dataclass
-class Tries:
-    """The tries to start one run. `has_changed`: whether another program has changed the conversation meanwhile."""
-
-    has_changed: bool = False
-    has_existed: bool = False
-
-    def note(self, new: NewRun, found: Found) -> None:
-        """Raise ConversationNotFound if the conversation was deleted since an earlier try. Then nothing may start in it."""
-        exists = found.stored is not None or found.active is not None
-        if self.has_existed and not exists:
-            raise ConversationNotFound(str(new.conversation))
-        self.has_existed = exists
 
 
 def look_up(new: NewRun, run_id: str, key: str) -> Transaction[Found]:
@@ -71,9 +58,9 @@ def look_up(new: NewRun, run_id: str, key: str) -> Transaction[Found]:
         return Found(same)
     newest = yield from log.of_user(new.user, new.conversation, 1)
     last = newest[0] if newest else None
-    if last is not None and last.ended is None and digest and last.digest == digest:
+    if last is not None and last.is_running and digest and last.digest == digest:
         return Found(last)  # the run was started between the two queries
-    if last is not None and last.ended is None:
+    if last is not None and last.is_running:
         return Found(None, last.id, last)
     stored = yield from _statements.load(key)
     if new.regenerate and stored is not None:
@@ -92,55 +79,68 @@ def _without_answer(stored: Stored) -> Transaction[Stored]:
     return replace(before, revision=stored.revision)
 
 
-class Taken(NamedTuple):
-    """A run: its row, its entries, its conversation, and whether its next attempt has started."""
+def prepare(setup: Setup, run_id: str, new: NewRun, found: Found, *, has_changed: bool) -> PreparedRun | RunRecord:
+    """Prepare a new run. Returns the record of an existing run if the request was sent before.
 
-    row: RunRow
-    entries: list[Entry]
-    stored: Stored
-    has_started: bool
+    `has_changed`: whether another program has changed the conversation since the first try.
+    """
+    if found.same is not None:
+        return found.same
+    if found.active is not None:
+        raise RunActive(found.active)
+    key = "" if new.conversation is None else conversation_key(new.user, new.conversation)
+    stored = found.stored or Stored(
+        key, agent=setup.agent(new.agent).name, context_variables=checked_context(new.context_variables)
+    )
+    try:
+        if has_changed and new.answers:  # the open calls may be different now
+            text = "another program has just changed the conversation; load its open calls again, and answer these"
+            raise AnswersRefused(text, code="conflict", status_code=409)
+        last_run = None if found.last is None else found.last.id
+        return PreparedRun.of_request(setup, run_id, new, stored, last_run, found.asked)
+    except AnswersRefused:
+        if found.last is not None and new.answers and found.last.digest == new.digest:
+            return found.last  # the request was sent twice
+        raise
 
 
-def take(run_id: str, owner: str, token: str, **options: Unpack[log.TakeOptions]) -> Transaction[Taken | None]:
-    """Start the next attempt of a run. Returns None for an ended run. For the parameters, see `log.take`."""
-    row = yield from log.take(run_id, owner, token, **options)
-    if row is None:
+def take(
+    run_id: str, owner: str, token: str, **options: Unpack[log.TakeOptions]
+) -> Transaction[tuple[Takeover, list[Entry], Stored] | None]:
+    """Start the next attempt of a run. Returns it with the entries and the conversation; None for an ended run.
+
+    For the parameters, see `log.take`.
+    """
+    taken = yield from log.take(run_id, owner, token, **options)
+    if taken is None:
         return None
-    entries = entries_of((yield from log.entries(run_id)))
-    key = "" if row.conversation is None else conversation_key(row.user, row.conversation)
+    record, entries = taken.record, entries_of((yield from log.entries(run_id)))
+    key = "" if record.conversation is None else conversation_key(record.user, record.conversation)
     stored = (yield from _statements.load(key)) if key else None
-    return Taken(row, entries, stored or Stored(key), row.owner == f"{owner}#{token}")
+    return taken, entries, stored or Stored(key)
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """A prepared run to start. `stored`: its conversation. `owner`: the attempt that executes it; None for a queued run."""
+def insert(
+    record: RunRecord,
+    run: PreparedRun,
+    owner: str | None,
+    version: str,
+    enqueue: Callable[[str], Transaction[None] | None],
+) -> Transaction[None]:
+    """Record a run: its row, its first entry and its new messages.
 
-    record: RunRecord
-    run: PreparedRun
-    stored: Stored
-    version: str
-    owner: str | None
-    limits: Limits
-
-
-def insert(start: Start, enqueue: Callable[[str], Transaction[None]]) -> Transaction[None]:
-    """Record a run: its row, its first entry and its new messages. `enqueue`: puts the run into the queue.
+    `owner`: the attempt that executes it; None for a queued run. `enqueue`: see `Runs.enqueue`.
 
     Raises TooManyRuns; Conflict if the conversation has changed since it was loaded; StartAgain if the id, the key or the
     conversation is in use.
     """
-    record, run = start.record, start.run
-    yield from _check_limits(record.user, start.limits)
+    yield from _check_limits(record.user, run.setup.limits)
     if run.key:
-        yield from _statements.write(run.key, run.first_change(start.stored), clocks.time())
-    row = RunToStart(
-        record.id, record.user, record.digest, record.conversation, record.agent, record.key, str(record.on_disconnect),
-        start.version, start.owner,
-    )  # fmt: skip
-    if not (yield from log.insert(row, record.started_ms, LogRow(0, 0, run.first.to_log()))):
+        yield from _statements.write(run.key, run.first_change(), clocks.time())
+    if not (yield from log.insert(record, version, owner, LogRow(0, 0, run.first.to_log()))):
         raise StartAgain
-    yield from enqueue(record.id)
+    if (statements := enqueue(record.id)) is not None:
+        yield from statements
 
 
 def _check_limits(user: str, limits: Limits) -> Transaction[None]:

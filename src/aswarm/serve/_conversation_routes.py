@@ -18,10 +18,17 @@ from aswarm._record.entry_maker import kind_of
 from aswarm._runtime import clocks
 from aswarm._values.decisions import waiting_entries
 from aswarm.conversations import Conflict, Stored
-from aswarm.runs._prepared import asker, conversation_id, conversation_key, user_prefix
-from aswarm.runs._requests import a_string, an_object, an_optional_text, invalid
-from aswarm.runs._runs import ConversationNotFound
-from aswarm.runs._show import show_everything, shown_messages
+from aswarm.runs import ConversationNotFound, show_everything
+from aswarm.runs.executors import (
+    an_object,
+    asker,
+    conversation_id,
+    conversation_key,
+    invalid,
+    shown_messages,
+    user_prefix,
+)
+from aswarm.serve.wires.requests import a_string, an_optional_text
 
 from ._endpoints import Refusal, endpoint, json_response, place_of, read_json
 
@@ -98,7 +105,7 @@ def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str
     calls = stored.waiting
     ids = {index: public for public, index in public_ids(stored.messages).items()} if calls else {}
     marks = (waiting_entries(stored.messages) or {}) if calls else {}
-    agents = service.runs._known_agents
+    agents = service.runs.known_agents
     return [
         {
             **asdict(call),

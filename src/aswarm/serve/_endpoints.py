@@ -23,9 +23,8 @@ from aswarm._values.errors import AswarmError, ConfigurationError, RunError
 from aswarm._values.json import is_object, jsonable, shown
 from aswarm._values.messages import Message, text_of
 from aswarm._values.text import NO_RUN
-from aswarm.runs._requests import ClientRequest, ClientTool, InvalidRequest, NewMessage, RequestRefused
-from aswarm.runs._run import Run
-from aswarm.runs._runs import NewRun, RunActive
+from aswarm.runs import ClientTool, InvalidRequest, NewRun, RequestRefused, Run, RunActive
+from aswarm.serve.wires.requests import ClientRequest, NewMessage
 
 from ._responses import RunStream, Wire, while_connected
 
@@ -189,7 +188,7 @@ async def start(service: Service, request: Request, new: NewRun) -> Run:
     """
     async with while_connected(request.receive):
         try:
-            return Run(service.runs, await service.runs.start(new))
+            return await service.runs.start(new)
         except OSError as error:  # of a hook of the user, such as a store of their own
             raise RunError(f"the runs cannot be reached: {error}") from error
     # 499 is nginx's status for a client that has disconnected.
@@ -287,7 +286,7 @@ def idempotency_key(request: Request) -> str | None:
 async def last_run(service: Service, user: str, conversation: str) -> Run | None:
     """Return the newest run of a conversation of the user."""
     records = await service.runs.list(user=user, conversation=conversation, limit=1)
-    return Run(service.runs, await service.runs.get(records[0].id, user=user)) if records else None
+    return await service.runs.get_run(records[0].id, user=user) if records else None
 
 
 def uses_responses(swarm: AsyncSwarm) -> bool:

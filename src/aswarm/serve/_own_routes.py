@@ -16,9 +16,8 @@ from aswarm._run.streams import EventStream
 from aswarm._values.agent import Response
 from aswarm._values.messages import Message
 from aswarm._values.text import NO_RUN
-from aswarm.runs._live import LiveEntries
-from aswarm.runs._run import Run
-from aswarm.runs._show import Show, check_show, show_answers
+from aswarm.runs import Run, Show, show_answers
+from aswarm.runs.executors import LiveEntries, check_show
 
 from ._endpoints import Refusal, refusal_response
 from ._responses import HEARTBEAT_SECONDS, RunStream, StreamResponse, Wire, read_frames, while_connected

@@ -18,7 +18,7 @@ from starlette.types import Scope
 from aswarm._values.agent import model_of
 from aswarm._values.messages import Message
 from aswarm.graph import Graph, agent_graph
-from aswarm.runs._show import show_everything
+from aswarm.runs import show_everything
 
 from ._conversation_routes import stored_conversation
 from ._endpoints import endpoint, json_response
@@ -70,7 +70,7 @@ async def _test(service: Service, request: Request, user: str) -> Response:
     before: list[Message] = []
     if run.conversation is not None and (count := log[0].fields["before"]):
         before = (await stored_conversation(service, user, run.conversation)).messages[:count]
-    agent = service.runs._known_agents.get(log[0].fields["agent"])
+    agent = service.runs.known_agents.get(log[0].fields["agent"])
     return json_response({"test": run_as_test(log, before, agent)})
 
 

@@ -21,11 +21,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from aswarm._record.entries import Entry, joined, now
 from aswarm._runtime.backend import scheduler
-from aswarm.runs._live import LiveEntries
-from aswarm.runs._notifier import Notifier
-from aswarm.runs._run import Run
-from aswarm.runs._runs import RunNotFound
-from aswarm.runs._show import Show, check_show, show_answers
+from aswarm.runs import Run, RunNotFound, Show, show_answers
+from aswarm.runs.executors import LiveEntries, Notifier, check_show, registry_of
 
 from .wires.sse import HEARTBEAT, RECONNECT
 
@@ -68,9 +65,15 @@ async def frames(
         show: Filters the entries. `show_everything` shows all.
     """
     check_show(show)
-    with run._reading() as live:
+    with registry_of(run).notifier.reading(run.record) as live:
         pieces = read_frames(
-            run, wire, live, after=after, heartbeat_seconds=heartbeat_seconds, show=show, notifier=run._notifier
+            run,
+            wire,
+            live,
+            after=after,
+            heartbeat_seconds=heartbeat_seconds,
+            show=show,
+            notifier=registry_of(run).notifier,
         )
         async with aclosing(pieces):
             async for data in pieces:
@@ -119,7 +122,7 @@ async def _read_log(run: Run, after: int, seconds: float) -> Sequence[Entry] | N
     If the run was deleted, the result is a last entry: the response has started, so the client cannot get a 404.
     """
     try:
-        return await run._next(after, seconds)
+        return await registry_of(run).next(run.id, after, run.record.user, seconds)
     except RunNotFound as error:
         text = str(error)
         fields = {"error": {"type": type(error).__name__, "message": text, "public_message": text}}
@@ -193,16 +196,20 @@ class RunStream(StreamResponse):
         super().__init__(wire, headers)
         self._run = run
         self._patience = patience or 0
-        notifier = run._notifier if patience is None else None
+        notifier = registry_of(run).notifier if patience is None else None
         self._read = partial(
             read_frames, run, wire, after=after, heartbeat_seconds=heartbeat_seconds, show=show, notifier=notifier
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the frames until the run ends or the client disconnects."""
-        with nullcontext() if scope["method"] == "HEAD" else self._run._reading() as live:
+        with (
+            nullcontext()
+            if scope["method"] == "HEAD"
+            else registry_of(self._run).notifier.reading(self._run.record) as live
+        ):
             if await self.send_start(scope, send):
-                async with while_connected(receive, self._run._notifier, self._patience):
+                async with while_connected(receive, registry_of(self._run).notifier, self._patience):
                     await self.send_frames(self._read(live), send)
 
 

@@ -34,11 +34,21 @@ from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import NO_RUN
 from aswarm.conversations import Store
-from aswarm.runs._local_runs import LocalRuns
-from aswarm.runs._requests import CallAnswer
-from aswarm.runs._run import Run
-from aswarm.runs._runs import DisconnectPolicy, Limits, NewRun, Runs, WhileRunning
-from aswarm.runs._show import Show, check_show, show_answers, show_answers_with, show_everything
+from aswarm.runs import (
+    CallAnswer,
+    DisconnectPolicy,
+    Limits,
+    LocalRuns,
+    NewRun,
+    Run,
+    Runs,
+    Show,
+    WhileRunning,
+    show_answers,
+    show_answers_with,
+    show_everything,
+)
+from aswarm.runs.executors import check_show
 
 from ._auth import Auth, host_name, is_origin_allowed, without_port
 from ._conversation_routes import conversation_routes
@@ -151,7 +161,8 @@ class Service:
         self._runs, self._has_started = runs, False
         # One search of a user at a time, so that their searches do not delay those of others.
         self._searching: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        runs._logs_requests |= self._show is show_everything
+        if self._show is show_everything:
+            runs.log_requests()
         self._app = self._make_app()
 
     def _make_app(self) -> ASGIApp:
@@ -273,11 +284,11 @@ class Service:
             on_disconnect=self._on_disconnect if on_disconnect is None else on_disconnect,
             while_running=self._while_running,
         )
-        return Run(self.runs, await self.runs.start(new))
+        return await self.runs.start(new)
 
     async def get_run(self, run_id: str, *, user: str) -> Run:
         """Return a run of a user. Raises RunNotFound."""
-        return Run(self.runs, await self.runs.get(run_id, user=user))
+        return await self.runs.get_run(run_id, user=user)
 
 
 def _check(
@@ -425,9 +436,9 @@ def _other_path(request: Request) -> str | None:
 
 def _health_of(service: Service) -> Callable[[Request], Awaitable[Response]]:
     async def health(request: Request) -> Response:
-        if service.runs._notifier.is_draining:
+        if service.runs.is_draining:
             return json_response({"status": "draining"}, 503, {"retry-after": "1"})
-        if service.runs._is_failing:
+        if service.runs.is_failing:
             return json_response({"status": "failing"}, 503, {"retry-after": "1"})
         return json_response({"status": "ok"})
 

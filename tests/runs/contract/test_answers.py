@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aswarm import ConfigurationError
-from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun, Run, RunActive, fold
+from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun, fold
 from aswarm.testing import call
 from tests.support.runs.kept_runs import Open, Workshop, also_durable, entries_of
 
@@ -62,7 +62,7 @@ async def test_settings_and_notes_outlive_a_question(place: Open, own: bool) -> 
         if own:
             answer = CallAnswer("e", run_id=asked.id, approve=True)
             new = NewRun("ann", "c", answers=[answer], settings={"temperature": 0.2}, notes=notes("Page 2"))
-            answered = Run(it.runs, await it.runs.start(new))
+            answered = await it.runs.start(new)
         else:
             answered = await asked.answer({"e": True})
         await answered.last_entry()
@@ -103,7 +103,7 @@ async def test_an_answer_that_is_sent_again_gets_the_active_run(place: Open, wor
         answered = await asked.answer({"e": True})
         await workshop.began.wait()
         assert (await asked.answer({"e": True})).id == answered.id
-        with pytest.raises(RunActive):
+        with pytest.raises(AnswersRefused):
             await asked.answer({"e": False})
         workshop.go.set()
         await answered.last_entry()

@@ -67,7 +67,7 @@ async def test_a_request_beside_a_faster_deletion_starts_nothing(
     """It has loaded the conversation, which is deleted before its run is recorded."""
     async with place(lambda _: ERASE[0]) as it:
         run = await it.waiting()
-        before(monkeypatch, it.runs, "_record", lambda: it.runs.delete_conversation("c", user="ann"))
+        before(monkeypatch, it.runs._registry, "start", lambda: it.runs.delete_conversation("c", user="ann"))
         new = {
             "answer": NewRun("ann", "c", answers=[CallAnswer("e", run_id=run.id, approve=True)]),
             "message": NewRun("ann", "c", "And now?"),
@@ -91,7 +91,7 @@ async def test_a_deletion_beside_a_faster_answer_deletes_nothing(
         async def answer() -> None:
             runs.append(await run.answer({"e": True}))
 
-        before(monkeypatch, it.runs, "_before_delete", answer)
+        before(monkeypatch, it.runs._deleter, "before", answer)
         with pytest.raises(RunActive):
             await (it.runs.forget if forgets else it.runs.delete_conversation)("c", user="ann")
         assert (await runs[0].result()).text == "It is gone."
@@ -122,7 +122,7 @@ async def test_a_cancel_beside_an_answer(place: Open, workshop: Workshop, monkey
     """A cancel that is faster refuses the answer; a cancel that is later does not stop the run of the answer."""
     async with place([ERASE[0], *ERASE]) as it:
         run = await it.waiting()
-        before(monkeypatch, it.runs, "_record", lambda: it.runs.cancel(run.id, user="ann"))
+        before(monkeypatch, it.runs._registry, "start", lambda: it.runs.cancel(run.id, user="ann"))
         with pytest.raises(AnswersRefused):
             await run.answer({"e": True})
         assert (workshop.erased, (await it.runs.get(run.id, user="ann")).status) == ([], "stopped")
@@ -145,8 +145,8 @@ async def test_old_runs_are_deleted_beside_an_answer(
         async def answer() -> None:
             runs.append(await run.answer({"e": True}))
 
-        before(monkeypatch, it.runs, "_before_delete", answer)
-        monkeypatch.setattr(it.runs, "limits", type(it.runs.limits)(kept_runs=0))
+        before(monkeypatch, it.runs._deleter, "before", answer)
+        monkeypatch.setattr(it.runs._deleter, "limits", type(it.runs.limits)(kept_runs=0))
         await it.forget_old()
         assert not await it.has(old)
         assert (await runs[0].result()).text == "It is gone."

@@ -74,13 +74,13 @@ async def test_the_end_is_read_without_the_whole_log(place: Open, monkeypatch: p
     async with place() as it:
         run = await it.start()
         last = await run.last_entry()
-        read, positions = it.runs.read, list[int]()
+        read, positions = it.runs._registry.read, list[int]()
 
-        async def counted(run_id: str, after: int = -1, *, user: str) -> Any:
+        async def counted(run_id: str, after: int, user: str) -> Any:
             positions.append(after)
-            return await read(run_id, after, user=user)
+            return await read(run_id, after, user)
 
-        monkeypatch.setattr(it.runs, "read", counted)
+        monkeypatch.setattr(it.runs._registry, "read", counted)
         assert await run.last_entry() == last
         await run.cancel()
         assert set(positions) == {last.seq - 1}
@@ -105,8 +105,8 @@ async def test_a_run_may_end_with_its_last_reader(place: Open) -> None:
     """With "cancel" the run is stopped when the last of two readers leaves."""
     async with place([call("slow")]) as it:
         run = await it.start_slow(on_disconnect="cancel")
-        with run._reading():
-            with run._reading():
+        with run._registry.notifier.reading(run.record):
+            with run._registry.notifier.reading(run.record):
                 pass
             await anyio.sleep(0.05)
             assert (await it.runs.get(run.id, user="ann")).is_running
@@ -119,10 +119,10 @@ async def test_a_run_may_wait_for_a_reader_for_some_seconds(place: Open, worksho
     async with place([call("slow"), call("slow")]) as it:
         kept = await it.start(conversation="kept", on_disconnect=3600)
         stopped = await it.start(on_disconnect=0.2)
-        with kept._reading():
+        with kept._registry.notifier.reading(kept.record):
             await workshop.began.wait()
         assert (await stopped.last_entry()).fields["reason"] == "no_reader"
-        with kept._reading():
+        with kept._registry.notifier.reading(kept.record):
             assert (await it.runs.get(kept.id, user="ann")).is_running
 
 
@@ -135,10 +135,10 @@ async def test_draining_starts_nothing_and_stops_slow_runs(place: Open) -> None:
     async with place([call("slow")]) as it:
         run = await it.start_slow(on_disconnect="cancel")
         async with anyio.create_task_group() as group:
-            with run._reading():
+            with run._registry.notifier.reading(run.record):
                 group.start_soon(it.runs.drain, 0.2)
                 await anyio.wait_all_tasks_blocked()
-                assert run._notifier.is_draining
+                assert run._registry.notifier.is_draining
             with pytest.raises(ShuttingDown):
                 await it.start(conversation="other")
         if it.hands_back:

@@ -6,7 +6,7 @@ import pytest
 
 from aswarm import Answer, AsyncSwarm
 from aswarm.conversations import Conversation
-from aswarm.runs import AnswersRefused, CallAnswer, Limits, NewRun, Run
+from aswarm.runs import AnswersRefused, CallAnswer, Limits, NewRun
 from aswarm.testing import ScriptedModel, call
 from tests.support.runs.kept_runs import Open, Workshop, also_durable
 
@@ -21,12 +21,12 @@ async def test_a_repeated_answer_does_not_answer_the_next_question(place: Open, 
     async with place(BOOK, limits=NOTHING_KEPT) as it:
         first = await it.waiting()
         day = NewRun("ann", "c", answers=[CallAnswer("b", run_id=first.id, data="Monday")])
-        second = Run(it.runs, await it.runs.start(day))
+        second = await it.runs.start(day)
         assert (await second.result()).stop == "waiting"
         await it.forget_old()
         assert (await it.has(first), await it.has(second)) == (False, True)
         again = await it.runs.start(day)
-        assert (again.id, again.is_new, workshop.booked) == (second.id, False, [])
+        assert (again.id, again.record.is_new, workshop.booked) == (second.id, False, [])
         with pytest.raises(AnswersRefused) as refused:
             await first.answer({"b": Answer("Tuesday")})
         assert (refused.value.status_code, workshop.booked) == (409, [])
@@ -120,7 +120,7 @@ async def test_a_copy_of_a_conversation_has_its_own_questions(place: Open, works
             await it.runs.start(NewRun("ann", "d", answers=[CallAnswer("b", run_id=run.id, data="Monday")]))
         assert refused.value.status_code == 409
         day = NewRun("ann", "d", answers=[CallAnswer("b", data="Monday")])
-        second = Run(it.runs, await it.runs.start(day))
+        second = await it.runs.start(day)
         assert (await second.result()).stop == "waiting"
         assert (await it.runs.start(day)).id == second.id
         with pytest.raises(AnswersRefused, match="does not name the run that waits"):

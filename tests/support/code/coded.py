@@ -179,7 +179,7 @@ async def next_process(
     The next process continues the run, or closes it if its version is another one. Return the conversation at the end.
     """
     async with local_runs(*first, SQLiteStore(folder / "1.sqlite")) as runs:
-        run = Run(runs, await runs.start(NewRun("ann", "c", [USER], run_id="r")))
+        run = await runs.start(NewRun("ann", "c", [USER], run_id="r"))
         await until(when)
         with (
             closing(sqlite3.connect(folder / "1.sqlite")) as source,

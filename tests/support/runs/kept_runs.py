@@ -93,7 +93,7 @@ class Place:
     async def start(self, text: str = "Hi!", *, user: str = "ann", conversation: str | None = "c", **more: Any) -> Run:
         """Start a run with a message of a user."""
         new = NewRun(user, conversation, [{"role": "user", "content": text}], **more)
-        return Run(self.runs, await self.runs.start(new))
+        return await self.runs.start(new)
 
     async def history(self, *, user: str = "ann", conversation: str = "c") -> list[dict[str, Any]]:
         stored = await self.store.load(f"{user}/{conversation}")
@@ -121,7 +121,7 @@ class Place:
     async def forget_old(self) -> None:
         """Apply the limits of the kept runs now, and not in the next minute."""
         runs: Any = self.runs
-        await runs._forget_old()
+        await runs._deleter.forget_old()
 
 
 Open: TypeAlias = Callable[

@@ -132,7 +132,7 @@ class Actor:
 
     async def start(self, run: str, conversation: str, text: str) -> Any:
         new = NewRun(ANN, conversation, [{"role": "user", "content": text}], run_id=run, agent="Boss")
-        return (await self.runs.start(new)).to_dict()
+        return (await self.runs.start(new)).record.to_dict()
 
     async def get(self, run: str) -> Any:
         return (await self.runs.get(run, user=ANN)).to_dict()

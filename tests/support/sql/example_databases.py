@@ -22,7 +22,7 @@ from aswarm._sql import postgres, sqlite
 from aswarm._sql.transactions import Schema
 from aswarm.batch._journal import _SCHEMA as JOURNAL
 from aswarm.conversations import SQLiteStore
-from aswarm.runs import LocalRuns, NewRun, Run
+from aswarm.runs import LocalRuns, NewRun
 from aswarm.testing import ScriptedModel, call
 
 FOLDER = Path(__file__).parents[2] / "sql/formats"
@@ -146,7 +146,7 @@ async def make_store(path: Path) -> None:
         LocalRuns(swarm, store=store, agents=agents([], go, began), version="1") as runs,
     ):
         for name in ("ended", "waits"):
-            await Run(runs, await runs.start(_new(name))).last_entry()
+            await (await runs.start(_new(name))).last_entry()
         await runs.start(_new("died"))
         await began.wait()
         with closing(sqlite3.connect(live)) as source, closing(sqlite3.connect(path)) as copy:

@@ -22,8 +22,8 @@ from aswarm.cli._server import received
 
 if TYPE_CHECKING:
     from aswarm._values.decisions import Decision
-    from aswarm.durable import DurableRun, DurableRuns
-    from aswarm.runs import RunRecord
+    from aswarm.durable import DurableRuns
+    from aswarm.runs import Run, RunRecord
 
 _STATUSES = ("queued", "running", "waiting", "finished", "failed", "stopped", "unreachable")
 SECONDS_FOR_OTHERS = 30.0
@@ -172,7 +172,7 @@ async def show(client: DurableRuns, run_id: str) -> None:
 @click.argument("run_id")
 async def cancel(client: DurableRuns, run_id: str) -> None:
     """Stop the run, and print its record."""
-    run: DurableRun = await client.find_run(run_id)
+    run: Run = await client.find_run(run_id)
     has_agents = "://" not in click.get_current_context().params["target"]
     try:
         with anyio.fail_after(None if has_agents else SECONDS_FOR_OTHERS):

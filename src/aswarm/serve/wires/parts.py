@@ -15,17 +15,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from aswarm._values.json import shown
-from aswarm.runs._requests import (
-    InvalidRequest,
-    a_file_part,
-    a_string,
-    a_text,
-    a_text_part,
-    an_image_part,
-    an_object,
-    an_optional_text,
-    invalid,
-)
+from aswarm.runs import InvalidRequest
+from aswarm.runs.executors import an_object, invalid
+from aswarm.serve.wires.requests import a_file_part, a_string, a_text, a_text_part, an_image_part, an_optional_text
 
 _SHOWN = 100
 # Keys of messages and parts that are not for a model: who sent them, and the notes of a page or of another server.

@@ -21,7 +21,8 @@ from .options import CommandOptions
 from .readers import InputRecord
 
 if TYPE_CHECKING:
-    from aswarm.durable import DurableRun, DurableRuns
+    from aswarm.durable import DurableRuns
+    from aswarm.runs import Run
 
 
 @asynccontextmanager
@@ -89,7 +90,7 @@ class _DurableBatch:
                 return run_id
             failures += 1
 
-    async def _answered(self, run: DurableRun) -> DurableRun:
+    async def _answered(self, run: Run) -> Run:
         """Return the last run of the conversation: this run, or a later run that answered its calls."""
         while run.record.reason in ("waiting", "continued"):
             (last,) = await self._runs.list(user=run.record.user, conversation=run.conversation, limit=1)
@@ -100,7 +101,7 @@ class _DurableBatch:
         return run
 
 
-async def _outcome(run: DurableRun, index: int, item: Item) -> Outcome:
+async def _outcome(run: Run, index: int, item: Item) -> Outcome:
     record, line = run.record, cast("InputRecord", item.metadata)
     response: Response | None = None
     error: AswarmError | None = None

@@ -11,22 +11,21 @@ from typing import Any
 
 from aswarm._tools.conversion import to_text
 from aswarm._values.json import is_array, is_object
-from aswarm.runs._requests import (
-    CallAnswer,
+from aswarm.runs import CallAnswer
+from aswarm.runs.executors import an_object, invalid
+from aswarm.serve.wires.parts import a_media_type, an_address, check_keys, data_url, media_part, unsupported
+from aswarm.serve.wires.requests import (
     ClientRequest,
     NewMessage,
     a_list,
     a_string,
     a_text,
     a_text_part,
-    an_object,
     an_optional_text,
     client_tool,
-    invalid,
     last_said,
     user_content,
 )
-from aswarm.serve.wires.parts import a_media_type, an_address, check_keys, data_url, media_part, unsupported
 
 _KEYS = ("threadId", "runId", "parentRunId", "protocolVersion", "messages", "resume", "tools", "state", "context")
 _MESSAGE_KEYS = ("content", "name")

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from aswarm._record.entries import as_json
-from aswarm.runs._runs import AnswersRefused
+from aswarm.runs import AnswersRefused
 from aswarm.serve._endpoints import Refusal, endpoint, last_run, new_run, read_json, start, stream
 from aswarm.serve._responses import HEADERS
 from aswarm.serve.wires.sse import MEDIA_TYPE, data_frame

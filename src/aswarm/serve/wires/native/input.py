@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aswarm._values.json import is_object
-from aswarm.runs._requests import (
-    CallAnswer,
+from aswarm.runs import CallAnswer
+from aswarm.runs.executors import an_object, fault_at
+from aswarm.serve.wires.parts import chat_parts, check_keys
+from aswarm.serve.wires.requests import (
     ClientRequest,
     NewMessage,
     a_flag,
     a_list,
     a_text,
-    an_object,
     an_optional_text,
-    fault_at,
     user_content,
 )
-from aswarm.serve.wires.parts import chat_parts, check_keys
 
 _KEYS = ("text", "content", "answers", "continue", "regenerate", "agent", "on_disconnect")
 _ANSWER_KEYS = ("call", "run", "approve", "content", "arguments", "expected", "reason")

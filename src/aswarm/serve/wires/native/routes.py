@@ -10,9 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from aswarm.runs._requests import invalid
-from aswarm.runs._run import Run
-from aswarm.runs._runs import DisconnectPolicy
+from aswarm.runs import DisconnectPolicy, Run
+from aswarm.runs.executors import invalid
 from aswarm.serve._endpoints import endpoint, json_response, new_run, place_of, read_json, start, stream
 from aswarm.serve._own_routes import respond
 

@@ -12,22 +12,19 @@ from typing import Any
 
 from aswarm._values.json import is_array, is_object, shown
 from aswarm._values.messages import Message, call_arguments
-from aswarm.runs._requests import (
-    CallAnswer,
-    ClientTool,
-    InvalidRequest,
+from aswarm.runs import CallAnswer, ClientTool, InvalidRequest
+from aswarm.runs.executors import an_object, invalid
+from aswarm.serve.wires.parts import chat_parts, check_keys, unsupported
+from aswarm.serve.wires.requests import (
     NewMessage,
     a_flag,
     a_list,
     a_text,
-    an_object,
     an_optional_text,
     client_tool,
-    invalid,
     last_said,
     user_content,
 )
-from aswarm.serve.wires.parts import chat_parts, check_keys, unsupported
 
 from .parameters import includes_usage, offers_tools, refused, settings_in
 

@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from aswarm._values.json import is_array, is_count, is_object, shown
-from aswarm.runs._requests import InvalidRequest, a_flag
+from aswarm.runs import InvalidRequest
+from aswarm.serve.wires.requests import a_flag
 
 _SHOWN = 100
 _MOST_STOPS = 4

@@ -15,10 +15,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from aswarm._runtime import clocks
-from aswarm.runs._prepared import TASK_MODEL
-from aswarm.runs._requests import ClientRequest, ClientTool
-from aswarm.runs._run import Run
-from aswarm.runs._runs import AgentNotFound, NewRun
+from aswarm.runs import AgentNotFound, ClientTool, NewRun, Run
+from aswarm.runs.executors import TASK_MODEL, registry_of
 from aswarm.serve._endpoints import (
     Refusal,
     check_messages,
@@ -33,6 +31,7 @@ from aswarm.serve._endpoints import (
     uses_responses,
 )
 from aswarm.serve._responses import RunStream, while_connected
+from aswarm.serve.wires.requests import ClientRequest
 
 from .encoder import OpenAIWire, error_body, failure_head, model_body, models_body, whole_completion
 from .input import ChatRequest, chat_request, unknown_model
@@ -68,7 +67,7 @@ def openai_routes(service: Service) -> list[BaseRoute]:
 
 
 def _models(service: Service) -> list[str]:
-    return [*service.runs.agents, *([] if service.runs._task_agent is None else [TASK_MODEL])]
+    return [*service.runs.agents, *([] if service.runs.task_agent is None else [TASK_MODEL])]
 
 
 def openai_error(refusal: Refusal) -> Response:
@@ -139,8 +138,9 @@ async def _answer(
     patience = service._drain_seconds
     if asked.stream:
         return RunStream(run, wire, heartbeat_seconds=service._heartbeat_seconds, show=service._show, patience=patience)
-    with run._reading():
-        async with while_connected(request.receive, run._notifier, patience):
+    notifier = registry_of(run).notifier
+    with notifier.reading(run.record):
+        async with while_connected(request.receive, notifier, patience):
             entries = [shown async for entry in run.entries() if (shown := service._show(entry)) is not None]
             has_failed = entries and entries[-1].type == "RunFailed"
             status, headers = failure_head(entries[-1]) if has_failed else (200, {})

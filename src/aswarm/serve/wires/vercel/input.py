@@ -11,20 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aswarm._values.json import is_array, is_object
-from aswarm.runs._requests import (
-    CallAnswer,
+from aswarm.runs import CallAnswer
+from aswarm.runs.executors import an_object
+from aswarm.serve.wires.parts import an_address, check_keys, media_part, unsupported
+from aswarm.serve.wires.requests import (
     ClientRequest,
     NewMessage,
     a_list,
     a_string,
     a_text,
     a_text_part,
-    an_object,
     an_optional_text,
     last_said,
     user_content,
 )
-from aswarm.serve.wires.parts import an_address, check_keys, media_part, unsupported
 
 _KEYS = ("id", "messages", "trigger", "messageId")
 _MESSAGE_KEYS = ("parts",)

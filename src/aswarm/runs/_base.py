@@ -1,0 +1,440 @@
+"""`Runs`: the base class of the classes that execute runs. It starts, reads, cancels and deletes runs, and keeps their log.
+
+A subclass decides which process executes a run, and what happens to the runs of a dead process.
+
+The object owns its runs. A request only reads the log of a run, from a position that the reader keeps. There is no buffer for
+each reader, so a slow reader delays nothing. A caller may repeat each method with the same ids; the repeated call has no further
+effect. Each subclass must pass the tests in `tests/runs/contract`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias, Unpack, overload
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+from aswarm._log import runs as log
+from aswarm._log.stored import Conflict, RunRecord, RunStatus
+from aswarm._log.texts import database_text, is_database_text
+from aswarm._record.entries import Entry
+from aswarm._record.entry_maker import ErrorText
+from aswarm._runtime import clocks
+from aswarm._sql.processes import Processes
+from aswarm._sql.transactions import Transaction
+from aswarm._swarm import AsyncSwarm, require_client
+from aswarm._values.agent import Agent
+from aswarm._values.messages import normalize
+from aswarm._values.run_keywords import Messages
+from aswarm.conversations._base import SQLStore
+
+from . import _starting
+from ._attempt import Execution
+from ._deleting import Deleter
+from ._errors import ConversationNotFound, RunActive, RunNotFound, ShuttingDown, TooManyRuns
+from ._notifier import Notifier, Poll
+from ._prepared import Setup
+from ._registry import Registry
+from ._requests import Limits, NewRun
+from ._run import Run
+
+_Records: TypeAlias = list[RunRecord]  # in the class, `list` is a method
+
+NO_USER = "-"  # the user of a run that was started without a user; an empty id is not allowed
+_CHECK_EVERY = 1.0  # seconds
+_FORGET_EVERY = 60.0
+
+
+class Runs(AbstractAsyncContextManager[Any], ABC):
+    """Starts, reads, cancels and lists runs: the base class of `LocalRuns` and `DurableRuns`. Use it in an `async with` block.
+
+    Each run belongs to a user. For a run of another user, the methods raise `RunNotFound`.
+
+    To write an executor of your own, implement `open`, `enqueue`, `recover` and `stop`; `aswarm.runs.executors` has what they need.
+
+    Args:
+        swarm: The swarm that runs the agents.
+        agents: A list, or a dict by name. A new conversation starts with the first agent.
+        store: The conversations of all users. The runs are in its database.
+        version: The version of the agents' code.
+        limits: The limits of the runs.
+        failover_seconds: The interval of the check for dead processes.
+        error_text: A function that gets the exception of a failed run, and returns its text for readers.
+        task_agent: An agent for titles and similar tasks; its name for clients is "helper".
+
+    Raises:
+        ConfigurationError: For an argument of the wrong type, and agents without unique names.
+    """
+
+    _resources: AsyncExitStack
+
+    def __init__(
+        self,
+        swarm: AsyncSwarm,
+        *,
+        agents: Agent | Iterable[Agent] | Mapping[str, Agent],
+        store: SQLStore,
+        version: str = "",
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        failover_seconds: float = 3,
+        error_text: ErrorText | None = None,
+        task_agent: Agent | None = None,
+    ) -> None:
+        setup = self._setup = Setup(swarm, agents, limits, error_text, task_agent)
+        self.swarm, self.store, self.version = swarm, store, version
+        self.agents: Mapping[str, Agent] = setup.agents
+        self.limits: Limits = limits
+        self.is_open: bool = False
+        self._database = store._database
+        self._registry = Registry(self, setup, store._database, version)
+        self._deleter = Deleter(store._database, limits)
+        self._waiting: Counter[str] = Counter()  # for each user, the number of messages that wait for an active run
+        self._deadline = math.inf  # when `drain` stops the runs
+        self._failover_seconds = failover_seconds
+        # The lock of the database does not exclude two tasks of this process: a PostgreSQL session can acquire an advisory
+        # lock that it already holds.
+        self._takeover: anyio.Lock
+
+    @property
+    def known_agents(self) -> Mapping[str, Agent]:
+        """`agents`, `task_agent`, and the agents that they can hand off to, by name."""
+        return self._setup.known
+
+    @property
+    def task_agent(self) -> Agent | None:
+        """The agent for titles and similar tasks; its name for clients is "helper"."""
+        return self._setup.task_agent
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether this process shuts down and starts no more runs."""
+        return self._registry.notifier.is_draining
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether runs cannot be recorded now."""
+        return self._database.is_failing
+
+    def log_requests(self) -> None:
+        """Add an entry for each request to the model to the logs. A service with `show=show_everything` needs these entries."""
+        self._setup.logs_requests = True
+
+    @property
+    def tasks(self) -> TaskGroup:
+        """The task group of the attempts in this process: `runs.tasks.start_soon(attempt.execute)`."""
+        return self._registry.tasks
+
+    # --- the decisions of an executor ---
+
+    @abstractmethod
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Start what executes the runs in this process, for example a task in `tasks`. The stack closes it."""
+
+    @abstractmethod
+    def enqueue(self, run_id: str) -> Transaction[None] | None:
+        """Return the statements that put a new run into a queue, in the transaction that records the run.
+
+        The run then has the status "queued", until a process calls `take`. None: this process executes the run at once.
+        """
+
+    @abstractmethod
+    async def recover(self, run_id: str) -> bool:
+        """Continue or close a run of a dead process, or return it to the queue. Returns whether the run is over."""
+
+    @abstractmethod
+    def stop(self, attempt: Execution) -> None:
+        """Stop an attempt at the end of `drain`: end its run with `cancel`, or return it to the queue with `requeue`."""
+
+    async def take_over(self) -> bool:
+        """Find the dead processes, and `recover` their runs. Returns whether one of these runs is over.
+
+        A process is dead if its lock is free: of a file with SQLite, of a session with PostgreSQL.
+        """
+        is_over, processes = False, self._registry.processes
+        if not processes.is_shared:
+            return is_over
+        async with self._takeover:
+            for owner in await self._database.submit(log.owners, reads_only=True):
+                async with processes.dead(owner) as is_dead:  # locked: only one process takes the owner's runs
+                    active = partial(log.active_of, owner)
+                    for run_id in await self._database.submit(active, reads_only=True) if is_dead else ():
+                        is_over |= await self.recover(run_id)
+        return is_over
+
+    async def take(self, run_id: str, **options: Unpack[log.TakeOptions]) -> Execution | None:
+        """Start the next attempt of a run, in this process. Returns None for an ended run.
+
+        Afterwards, no earlier attempt can write to the run. With `is_queued`, a run that is not in the queue is not taken. With
+        `most_deaths`, a run is not taken if more processes have died while they executed it. The attempt of a run that is not
+        taken has `has_started` False.
+        """
+        return await self._registry.take(run_id, **options)
+
+    # --- opening and closing ---
+
+    async def __aenter__(self) -> Self:
+        if self.is_open:
+            raise RuntimeError("these runs are already open; share this object, or create another one")
+        self._takeover = anyio.Lock()
+        self._registry.notifier = Notifier(self._database, self._registry.live)
+        self._deadline, self._resources = math.inf, AsyncExitStack()
+        self._resources.callback(self._registry.notifier.close)
+        # The outermost scope: `_close` shields it, so that no cancellation interrupts the closing.
+        self._closing = self._resources.enter_context(anyio.CancelScope())
+        try:
+            await self._open(self._resources)
+        except BaseException:
+            await self._close()
+            raise
+        self.is_open = True
+        return self
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        require_client(self.swarm)
+        await self._registry.join(stack, Processes(self._database), holds=True)
+        await self.open(stack)
+        self._watch()
+
+    def _watch(self) -> None:
+        processes, notifier = self._registry.processes, self._registry.notifier
+        self._forgetting = Poll("old runs cannot be deleted", _FORGET_EVERY, self._deleter.forget_old, is_long=True)
+        notifier.add(self._forgetting)
+        if processes.is_shared:
+            failure = "the runs of other processes cannot be looked up"
+            notifier.add(Poll(failure, self._failover_seconds, self.take_over, is_long=True))
+        if processes.may_lose_lock:
+            failure = "the lock of this process cannot be checked"
+            notifier.add(Poll(failure, _CHECK_EVERY, processes.check, is_long=True))
+        self._registry.background.start_soon(notifier.poll, processes, self._registry.background)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.drain(0)
+        await self._close()
+
+    async def _close(self) -> None:
+        self.is_open, self._closing.shield = False, True
+        # Not `__aexit__` with the exception of the block: the task groups would wrap it into an exception group.
+        await self._resources.aclose()
+
+    async def drain(self, seconds: float) -> None:
+        """Start no more runs, and wait until all runs end. After this number of seconds, `stop` them; their logs stay.
+
+        A second call can shorten the time, but not extend it.
+        """
+        registry = self._registry
+        registry.notifier.drain()
+        self._deadline = min(self._deadline, anyio.current_time() + seconds)
+        with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(deadline=self._deadline):
+                await registry.ended()
+            while registry.starts:
+                await next(iter(registry.starts)).wait()
+            for live in list(registry.live.values()):
+                live.stop()
+            await registry.ended()
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            name = type(self).__name__
+            raise RuntimeError(f"the runs are not open: use `async with {name}(...)`, or the lifespan of the service")
+        if self.is_draining:
+            raise ShuttingDown
+
+    # --- starting ---
+
+    @overload
+    async def start(self, new: NewRun) -> Run: ...
+
+    @overload
+    async def start(
+        self,
+        new: str | Agent,
+        messages: Messages,
+        context_variables: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        user: str = "",
+        conversation: str | None = None,
+        key: str | None = None,
+    ) -> Run: ...
+
+    async def start(
+        self,
+        new: NewRun | str | Agent,
+        messages: Messages | None = None,
+        context_variables: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        user: str = "",
+        conversation: str | None = None,
+        key: str | None = None,
+    ) -> Run:
+        """Start a run, and record it with its messages. If a run with this `run_id` or `key` exists, return that run.
+
+        Args:
+            new: The agent, or its name: another process finds the agent by its name. Or a `NewRun`, which has all arguments.
+            messages: The new messages; a str is a message of the user.
+            context_variables: The context variables of a new conversation.
+            run_id: The id of the run; with None, this creates an id.
+            user: The id of the user who owns the run.
+            conversation: The id of the conversation; with None, this creates a conversation that has the id of the run.
+            key: An idempotency key of the user.
+
+        Raises:
+            RunActive, TooManyRuns, KeyReused, ConversationNotFound, AgentNotFound, InvalidRequest,
+            ShuttingDown, ConfigurationError: Then no run was started.
+        """
+        if not isinstance(new, NewRun):
+            agent = self._setup.name_of(new, messages)
+            run_id = clocks.urandom(16).hex() if run_id is None else run_id
+            new = NewRun(
+                user or NO_USER, run_id if conversation is None else conversation, normalize(messages or ()), agent=agent,
+                run_id=run_id, key=key, context_variables=context_variables,
+            )  # fmt: skip
+        return Run(self, await self._start(new))
+
+    async def _start(self, new: NewRun) -> RunRecord:
+        self._setup.agent(new.agent)
+        has_changed = had_conversation = False
+        while True:
+            self._check_open()
+            try:
+                # Otherwise a cancellation could leave a recorded run that nothing executes.
+                with anyio.CancelScope(shield=True):
+                    run_id = new.run_id or clocks.urandom(16).hex()
+                    found = await self._registry.look_up(new, run_id)
+                    # The conversation may have been deleted since an earlier try. Then nothing may start in it.
+                    exists = found.stored is not None or found.active is not None
+                    if found.same is None and had_conversation and not exists:
+                        raise ConversationNotFound(str(new.conversation))
+                    had_conversation = exists
+                    prepared = _starting.prepare(self._setup, run_id, new, found, has_changed=has_changed)
+                    if isinstance(prepared, RunRecord):
+                        record = prepared
+                    else:
+                        self._check_open()
+                        record = await self._registry.start(prepared, new)
+            except RunActive as active:
+                await self._after_active(active, new)
+            except Conflict:
+                has_changed = True
+            except _starting.StartAgain:
+                pass
+            else:
+                await anyio.lowlevel.checkpoint_if_cancelled()
+                return record  # pyright: ignore[reportPossiblyUnboundVariable] - nothing cancels the shielded scope
+
+    async def _after_active(self, active: RunActive, new: NewRun) -> None:
+        if await self.take_over():
+            return
+        if new.while_running == "refuse":
+            raise active
+        most = self.limits.runs_per_user
+        if most is not None and self._waiting[new.user] >= most:
+            raise TooManyRuns("user")
+        self._waiting[new.user] += 1
+        try:
+            with suppress(RunNotFound), anyio.CancelScope() as scope, self._registry.notifier.stops_scope(scope):
+                if new.while_running == "replace":
+                    await self._stop(active.run_id, new.user, "replaced")  # the request may answer its calls
+                await self._registry.wait_for_end(await self.get(active.run_id, user=new.user))
+        finally:
+            self._waiting[new.user] -= 1
+            self._waiting = +self._waiting  # removes zeros
+
+    # --- reading ---
+
+    async def get(self, run_id: str, *, user: str) -> RunRecord:
+        """Return the current record of a run."""
+        return await self._registry.find(run_id, user)
+
+    async def get_run(self, run_id: str, *, user: str = "") -> Run:
+        """Return a run of the user. Raises RunNotFound."""
+        return Run(self, await self.get(run_id, user=user or NO_USER))
+
+    async def find_run(self, run_id: str) -> Run:
+        """Return the run with this id, of any user, for the tools of an operator. Raises RunNotFound."""
+        return Run(self, await self._registry.find(run_id, None))
+
+    async def list(self, *, user: str, conversation: str | None = None, limit: int = 100) -> list[RunRecord]:
+        """Return the runs of a user, or of one conversation of the user: at most `limit`, the newest first."""
+        if not is_database_text(user, conversation):
+            return []
+        return await self._database.submit(lambda: log.of_user(user, conversation, limit), reads_only=True)
+
+    async def records(
+        self, *, status: RunStatus | Literal["queued", "unreachable"] | None = None, limit: int = 100
+    ) -> _Records:
+        """Return the newest runs of all users, for the tools of an operator. `status`: return only runs with this status.
+
+        "waiting": ended runs whose calls still wait for an answer. "queued": runs that wait for a process. "unreachable":
+        queued runs that this process cannot execute, because they need another version or another agent.
+        """
+        if status == "unreachable":
+            agents = [*self._setup.known]
+            return await self._database.submit(lambda: log.unreachable(self.version, agents, limit), reads_only=True)
+        return await self._database.submit(lambda: log.of_all(status, limit), reads_only=True)
+
+    async def read(self, run_id: str, after: int = -1, *, user: str) -> Sequence[Entry]:
+        """Wait for entries with numbers above `after`, and return one or more in order.
+
+        After the last entry, the result is empty. The caller keeps the position, so it may cancel this call and repeat it.
+        """
+        return await self._registry.read(run_id, after, user)
+
+    async def _wait_for_end(self, record: RunRecord) -> Entry | None:
+        """Wait for the end of a run. Returns its last entry, if this process knows it."""
+        return await self._registry.wait_for_end(record)
+
+    # --- cancelling and deleting ---
+
+    async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
+        """Stop a run, in whichever process it is, and wait for its end. Returns its record.
+
+        The calls that the run has left open are closed, and a later answer is refused. A run that waited for an answer then counts
+        as stopped; any other end keeps its status and its reason.
+
+        `reason`: a code for the record and the log, such as "cancelled".
+        """
+        reason = database_text(reason)
+        last = await self._stop(run_id, user, reason)
+        record = await self.get(run_id, user=user)
+        if last.response.get("waiting", True):
+            await _starting.close_open_calls(self._database, record, reason)
+            record = await self.get(run_id, user=user)
+        return record
+
+    async def _stop(self, run_id: str, user: str, reason: str) -> Entry:
+        """Stop a run and wait for its end. Returns its last entry. Its open calls stay open."""
+        record, live = await self.get(run_id, user=user), self._registry.live.get(run_id)
+        if live is not None:
+            live.cancel(reason)
+            await live.wait_for_end()
+        elif record.is_running:
+            await self._database.run(log.request_cancel, run_id, reason)
+        return await self._registry.wait_for_end(record)
+
+    async def forget(self, conversation: str, *, user: str) -> None:
+        """Delete the runs of a conversation. If one of them is running, this raises RunActive and deletes nothing."""
+        if is_database_text(user, conversation):
+            await self._deleter.clear(conversation, user, with_conversation=False)
+
+    async def delete_conversation(self, conversation: str, *, user: str) -> None:
+        """Delete a conversation with its runs, in one transaction.
+
+        Raises ConversationNotFound. If a run of the conversation is running, this raises RunActive and deletes nothing. A
+        message or an answer that arrives at the same time either starts its run first, or is refused.
+        """
+        if not is_database_text(user, conversation):
+            raise ConversationNotFound(conversation)
+        await self._deleter.clear(conversation, user)
