@@ -14,7 +14,7 @@ import pytest
 from aswarm import StoreError
 from aswarm.runs import AnswersRefused, Limits, Run, ShuttingDown, fold
 from aswarm.testing import Failure, ScriptedAnswer, call
-from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_file, in_memory, types_of
+from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_file, in_memory, reading, types_of
 from tests.support.runtime.virtual_time import jump
 from tests.support.sql.hooks import Failures, before_statements
 
@@ -125,7 +125,7 @@ async def test_failures_of_the_background_end_nothing(
         for text in texts:
             failures[text] = 4
         jump(61)
-        with elsewhere(unread, two)._reading():
+        with reading(elsewhere(unread, two)):
             await until_failed(failures, *texts[:3], texts[4])
         jump(61)
         await until_failed(failures, texts[3])

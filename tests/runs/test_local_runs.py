@@ -32,7 +32,7 @@ from aswarm.serve import Service, local_only
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.conversations.stores import change
 from tests.support.leaving.run_scenes import settle
-from tests.support.runs.kept_runs import Place, Workshop, elsewhere, entries_of, in_file, in_memory
+from tests.support.runs.kept_runs import Place, Workshop, elsewhere, entries_of, in_file, in_memory, reading
 from tests.support.sql.hooks import before_statements
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ async def test_a_reader_in_another_process_counts(tmp_path: Path, workshop: Work
     """The owner does not stop a run that is read elsewhere, and stops it when that reader leaves."""
     async with in_file(tmp_path, [call("slow")], workshop) as one, in_file(tmp_path, [], workshop) as two:
         run = await one.start(on_disconnect=0.5)
-        with elsewhere(run, two)._reading(), elsewhere(run, two)._reading():
+        with reading(elsewhere(run, two)), reading(elsewhere(run, two)):
             await anyio.sleep(2.5)
             assert (await one.runs.get(run.id, user="ann")).is_running
         assert (await run.last_entry()).fields["reason"] == "no_reader"

@@ -6,7 +6,7 @@ Another implementation adds its kinds, and has to pass the tests in `tests/runs/
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -188,6 +188,11 @@ async def in_memory(script: Any, workshop: Workshop, **settings: Any) -> AsyncGe
 def elsewhere(run: Run, place: Place) -> Run:
     """Return the same run, as the other process knows it."""
     return Run(place.runs, run.record)
+
+
+def reading(run: Run) -> AbstractContextManager[Any]:
+    """Count a reader of the run during the block."""
+    return run._registry.notifier.reading(run.record)
 
 
 def kinds(*durable: str) -> list[Any]:
