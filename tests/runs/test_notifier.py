@@ -18,7 +18,7 @@ from aswarm.runs._live import LiveEntries
 from aswarm.serve import NativeWire, frames
 from aswarm.serve.wires.sse import RECONNECT
 from aswarm.testing import call
-from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_file
+from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_file, reading
 from tests.support.sql.hooks import before_statements
 
 pytestmark = pytest.mark.anyio
@@ -96,11 +96,11 @@ async def test_readers_of_another_process_that_come_and_go_miss_nothing(tmp_path
 
 
 def _waits(run: Run) -> list[Callable[[], Awaitable[object]]]:
-    async def reading() -> None:
-        with run._reading():
+    async def counted() -> None:
+        with reading(run):
             await run.read(1_000_000)
 
-    return [run.last_entry, reading, lambda: run._runs._notifier.end_of(run.id)]
+    return [run.last_entry, counted, lambda: run._registry.notifier.end_of(run.id)]
 
 
 @pytest.mark.parametrize("kind", range(3))
@@ -167,7 +167,8 @@ async def test_other_runs_do_not_end_a_silent_wait_early(tmp_path: Path, worksho
 
             group.start_soon(talk)
             start = anyio.current_time()
-            assert await elsewhere(silent, two)._next(last, 0.4) is None
+            registry = two.runs._registry
+            assert await registry.next(silent.id, last, silent.record.user, 0.4) is None
             assert anyio.current_time() - start >= 0.39
             group.cancel_scope.cancel()
 
@@ -186,11 +187,11 @@ async def test_a_reader_that_comes_back_in_the_last_moment_keeps_the_run(
     before_statements(monkeypatch, note)
     async with in_file(tmp_path, [call("slow"), "Done."], workshop) as place:
         run = await place.start(on_disconnect=0.5)
-        with run._reading():
+        with reading(run):
             await workshop.began.wait()
         while not asked.is_set():
             await checkpoint()
-        with run._reading():
+        with reading(run):
             came.set()
             await anyio.sleep(0.2)
             assert (await place.runs.get(run.id, user="ann")).is_running
