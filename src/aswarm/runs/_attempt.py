@@ -27,7 +27,7 @@ from aswarm._values.events import LoopEvent
 from aswarm.conversations import Change, Conflict
 
 from . import _starting
-from ._live import LiveRun
+from ._live import LiveLog
 from ._prepared import PreparedRun, in_trace
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Execution:
     def __init__(
         self,
         registry: Registry,
-        live: LiveRun,
+        live: LiveLog,
         run: PreparedRun,
         takeover: Takeover | None = None,
         recorded: Sequence[Entry] = (),

@@ -1,4 +1,4 @@
-"""`LiveRun`: the newest entries of a running run, in memory. It passes them to readers and writes them to the log.
+"""`LiveLog`: the newest entries of a running run, in memory. It passes them to readers and writes them to the log.
 
 Readers get older entries from the log.
 """
@@ -73,7 +73,7 @@ class LiveEntries:
         """Return how many of the entries in memory readers may get."""
         return len(self._entries)
 
-    def _follows(self, after: int) -> bool:  # noqa: ARG002 - `LiveRun` overrides this, and reads the argument
+    def _follows(self, after: int) -> bool:  # noqa: ARG002 - `LiveLog` overrides this, and reads the argument
         """Return whether the oldest entry in memory follows the entry `after`, although numbers between them are missing."""
         return False
 
@@ -92,7 +92,7 @@ class LiveEntries:
         return entries or None
 
 
-class LiveRun(LiveEntries):
+class LiveLog(LiveEntries):
     """One attempt of a run in this process: its entries, its rows in the log, and its cancel scope.
 
     `first`: the number of the first entry of the attempt. `reason`: why the run was cancelled, or None. `is_fenced`: whether

@@ -22,7 +22,7 @@ from aswarm.conversations._base import SQLStore
 from . import _deleting
 from ._attempt import Execution
 from ._base import Runs
-from ._live import LiveRun
+from ._live import LiveLog
 from ._requests import Limits
 
 logger = logging.getLogger("aswarm")
@@ -116,7 +116,7 @@ class LocalRuns(Runs):
         await attempt.close(attempt.cancel_reason or _DIED)
         return True
 
-    def _note_end(self, live: LiveRun, last: Entry | None) -> None:  # noqa: ARG002 - see `Registry.on_end`
+    def _note_end(self, live: LiveLog, last: Entry | None) -> None:  # noqa: ARG002 - see `Registry.on_end`
         """In memory, delete old runs, because many runs may end before the next regular check."""
         self._ended_runs += 1
         if self._is_in_memory and self._ended_runs % _FORGET_AFTER == 0:

@@ -28,7 +28,7 @@ from aswarm._values.text import NO_RUN
 if TYPE_CHECKING:
     from aswarm._log.stored import RunRecord
 
-    from ._live import LiveRun
+    from ._live import LiveLog
 
 logger = logging.getLogger("aswarm")
 
@@ -104,14 +104,14 @@ class Poll:
 class Notifier:
     """Wakes the tasks that wait for runs. `live`: the attempts of this process, by run id."""
 
-    def __init__(self, database: Database, live: dict[str, LiveRun]) -> None:
+    def __init__(self, database: Database, live: dict[str, LiveLog]) -> None:
         self.is_draining = False
         self._database, self._live = database, live
         self._watched: dict[str, _Watched] = {}
         self._ends: dict[str, _EndOfRun] = {}
         self._is_closed = False
         self._read_elsewhere = Counter[str]()  # run id of another process: the number of its readers in this process
-        self._unread: dict[LiveRun, float] = {}  # when a run without readers is cancelled
+        self._unread: dict[LiveLog, float] = {}  # when a run without readers is cancelled
         self._stopping: dict[anyio.CancelScope, float] = {}
         self._version, self._starts = -1, 0
         self._wanted = anyio.Event()
@@ -197,14 +197,14 @@ class Notifier:
                 del self._watched[run_id]
                 watched.end()
 
-    def note_start(self, live: LiveRun) -> None:
+    def note_start(self, live: LiveLog) -> None:
         """Add an attempt of this process. Its readers then get its live entries."""
         self._live[live.record.id] = live
         self._starts += 1
         self._wake(live.record.id)
         self.poll_soon()
 
-    def note_end(self, live: LiveRun, last: Entry | None) -> None:
+    def note_end(self, live: LiveLog, last: Entry | None) -> None:
         """Remove an attempt of this process. `last`: the last entry of the run; None if other processes continue the run."""
         run_id = live.record.id
         if self._live.get(run_id) is live:
@@ -258,7 +258,7 @@ class Notifier:
     # --- runs without readers ---
 
     @contextmanager
-    def reading(self, record: RunRecord) -> Generator[LiveRun | None]:
+    def reading(self, record: RunRecord) -> Generator[LiveLog | None]:
         """Count a reader of the run during the block. The block gets the attempt in this process, if any."""
         live = self._live.get(record.id)
         if live is None:
@@ -291,7 +291,7 @@ class Notifier:
     async def _touch(self) -> None:
         await self._database.run(log.touch, list(self._read_elsewhere))
 
-    def mark_unread(self, live: LiveRun) -> None:
+    def mark_unread(self, live: LiveLog) -> None:
         """Cancel a run without readers, when the time of its `on_disconnect` is over."""
         if live.record.on_disconnect != "finish" and not live.ended.is_set():
             self._unread[live] = anyio.current_time() + _patience(live)
@@ -341,6 +341,6 @@ class Notifier:
             del self._stopping[scope]
 
 
-def _patience(live: LiveRun) -> float:
+def _patience(live: LiveLog) -> float:
     policy = live.record.on_disconnect
     return policy if isinstance(policy, float | int) else 0.0

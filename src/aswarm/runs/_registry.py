@@ -29,7 +29,7 @@ from aswarm._values.text import NO_RUN
 from . import _starting
 from ._attempt import Execution
 from ._errors import KeyReused, RunNotFound
-from ._live import LiveRun
+from ._live import LiveLog
 from ._notifier import Notifier
 from ._prepared import PreparedRun, Setup, conversation_key
 from ._requests import NewRun
@@ -57,8 +57,8 @@ class Registry:
     def __init__(self, runs: Runs, setup: Setup, database: Database, version: str) -> None:
         self.setup, self.database, self.version = setup, database, version
         self.enqueue, self.stop = runs.enqueue, runs.stop
-        self.on_end: Callable[[LiveRun, Entry | None], None] = lambda _live, _last: None
-        self.live: dict[str, LiveRun] = {}
+        self.on_end: Callable[[LiveLog, Entry | None], None] = lambda _live, _last: None
+        self.live: dict[str, LiveLog] = {}
         self.starts: set[anyio.Event] = set()
         self.notifier = Notifier(database, self.live)
 
@@ -105,7 +105,7 @@ class Registry:
         try:
             await self.database.submit(insert, durable=True, notifies=True)
             if not is_queued:
-                live = LiveRun(record, 1, self.database)
+                live = LiveLog(record, 1, self.database)
                 live.add_first(run.first)
                 attempt = Execution(self, live, run)
                 self.notifier.note_start(live)
@@ -126,7 +126,7 @@ class Registry:
         takeover, entries, stored = taken
         run = PreparedRun.of_entry(self.setup, run_id, entries[0], stored)
         first = max((takeover.attempt - 1) * log.ATTEMPT_NUMBERS, takeover.record.last + 1)
-        live = LiveRun(takeover.record, takeover.attempt, self.database, first=first)
+        live = LiveLog(takeover.record, takeover.attempt, self.database, first=first)
         attempt = Execution(self, live, run, takeover, entries)
         if takeover.has_started:
             if (before := self.live.get(run_id)) is not None:  # the queue has delivered the run again
@@ -135,7 +135,7 @@ class Registry:
             self.notifier.note_start(live)
         return attempt
 
-    def detach(self, live: LiveRun, last: Entry | None = None) -> None:
+    def detach(self, live: LiveLog, last: Entry | None = None) -> None:
         """Remove a run from this process. `last`: the last entry of the run; None if other processes continue the run."""
         if last is None:
             live.detach()

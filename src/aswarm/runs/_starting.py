@@ -26,7 +26,7 @@ from aswarm.conversations._recorded_run import closed
 from aswarm.conversations._recorder import common_messages
 
 from ._errors import AnswersRefused, RunActive, TooManyRuns
-from ._live import LiveRun
+from ._live import LiveLog
 from ._prepared import PreparedRun, Setup, conversation_key
 from ._requests import Limits, NewRun
 
@@ -150,7 +150,7 @@ def _check_limits(user: str, limits: Limits) -> Transaction[None]:
         raise TooManyRuns("service")
 
 
-def finish(live: LiveRun, last: Entry, run: PreparedRun, change: Change | None) -> Transaction[bool]:
+def finish(live: LiveLog, last: Entry, run: PreparedRun, change: Change | None) -> Transaction[bool]:
     """Record the end of a run: its last entries, its row, and its messages in the conversation.
 
     Returns False if another attempt has taken over the run. Raises Conflict if another program has changed the conversation.

@@ -13,7 +13,7 @@ from ._attempt import Execution
 from ._base import NO_USER
 from ._deleting import purgeable
 from ._errors import an_object, fault_at, invalid
-from ._live import LiveEntries, LiveRun
+from ._live import LiveEntries, LiveLog
 from ._notifier import Notifier
 from ._prepared import TASK_MODEL, conversation_id, conversation_key, user_prefix
 from ._registry import Registry
@@ -25,7 +25,7 @@ __all__ = [
     "TASK_MODEL",
     "Execution",
     "LiveEntries",
-    "LiveRun",
+    "LiveLog",
     "Notifier",
     "Transaction",
     "an_object",
