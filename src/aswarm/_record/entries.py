@@ -141,8 +141,11 @@ def _without(fields: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, A
 
 def with_last(fields: Mapping[str, Any], more: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
     """Return the fields with these keys last, in the order for readers. `more`: their values."""
-    others = {key: value for key, value in fields.items() if key not in keys}
-    return others | {key: more.get(key) for key in keys}
+    moved = dict(fields)
+    for key in keys:
+        moved.pop(key, None)
+        moved[key] = more.get(key)
+    return moved
 
 
 def entries_of(rows: Iterable[tuple[int, int, bytes]], after: int = -1) -> list[Entry]:

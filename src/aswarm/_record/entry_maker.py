@@ -215,7 +215,9 @@ class EntryMaker:
         state: LiveState,
         private: Mapping[str, Any],
     ) -> list[Entry]:
-        fields = {**_fields(event), **{key: value for key, value in private.items() if value != {}}}
+        fields = {**_fields(event), **private}
+        if fields.get("_outcome") == {}:  # nothing for a replay
+            del fields["_outcome"]
         if event.id is not None:
             if event.index not in self._ids:
                 self._ids[event.index] = self._public.take(event.id)

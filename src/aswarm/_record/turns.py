@@ -119,11 +119,13 @@ def answers_of(fields: Fields, calls: Mapping[int, CallState]) -> Iterator[tuple
 
 def marks_of(fields: Fields, calls: Mapping[int, CallState]) -> dict[int, Fields]:
     """Return the entries of waiting calls that the turn adds to the history, by position."""
+    if not fields.get("waiting"):
+        return {}
     stored = {mark["index"]: mark for mark in fields.get("_marks", ())}
     kept = fields.get("_kept", ())
     return {
         index: stored[index] if index in stored else calls[index].mark
-        for index in fields.get("waiting", ())
+        for index in fields["waiting"]
         if index not in kept
     }
 

@@ -117,11 +117,11 @@ class TurnEnd(NamedTuple):
     calls whose outcome is not known; for an open call, it would not be known if the call were closed.
     """
 
-    answers: Mapping[int, Message]
-    open_calls: Sequence[int]
-    waiting: Mapping[int, Entry]
-    kept: Sequence[int]
-    unknown: Sequence[int]
+    answers: dict[int, Message]
+    open_calls: list[int]
+    waiting: dict[int, Entry]
+    kept: list[int]
+    unknown: list[int]
 
 
 class Turn:
@@ -198,18 +198,20 @@ class Turn:
     def end(self) -> TurnEnd:
         """The end of the turn, if the run stops now. After `finish`, the end of the finished turn."""
         turn = self.as_stopped() if self.calls else Turn(self._finished)
-        open_ones = turn._open_calls()
-        waiting = {call.index: entry for call, entry in open_ones if entry}
-        kept = [index for index, entry in waiting.items() if turn._recorded.get(index) == entry]
-        open_set = {call for call, _ in open_ones}
-        answered = [call.index for call in turn.calls if call not in open_set]
-        return TurnEnd(
-            answers=dict(zip(answered, _answers_of(turn.calls), strict=True)),
-            open_calls=[call.index for call, _ in open_ones],
-            waiting=waiting,
-            kept=kept,
-            unknown=[call.index for call in turn.calls if _is_unknown(call)],
-        )
+        end, open_ones, answers = TurnEnd({}, [], {}, [], []), dict(turn._open_calls()), iter(_answers_of(turn.calls))
+        for call in turn.calls:
+            index = call.index
+            if call not in open_ones:
+                end.answers[index] = next(answers)
+            else:
+                end.open_calls.append(index)
+                if entry := open_ones[call]:
+                    end.waiting[index] = entry
+                    if turn._recorded.get(index) == entry:
+                        end.kept.append(index)
+            if _is_unknown(call):
+                end.unknown.append(index)
+        return end
 
     def _open_calls(self) -> list[tuple[Call, Entry | None]]:
         """Return the open calls, each with its entry for the history if it waits."""
