@@ -134,8 +134,9 @@ class _BoundStream(StreamResponse):
         except Exception as error:
             fields = NO_RUN if run is None else {"run_id": run.run_id, "agent": run.response.agent.name}
             logger.warning("a run ended with an error", exc_info=error, extra=fields)
-            ended = () if run is None else (run.response, run._state.turn)
-            for entry in self._maker.failed(error, *ended):
+            state = None if run is None else run._state
+            failed = self._maker.failed
+            for entry in failed(error) if state is None else failed(error, state.response, state.turn):
                 entries.add(entry)
         finally:
             entries.end()
