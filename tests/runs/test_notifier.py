@@ -18,7 +18,7 @@ from aswarm.runs._live import LiveEntries
 from aswarm.serve import NativeWire, frames
 from aswarm.serve.wires.sse import RECONNECT
 from aswarm.testing import call
-from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_file, reading
+from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_file, in_memory, reading
 from tests.support.sql.hooks import before_statements
 
 pytestmark = pytest.mark.anyio
@@ -197,3 +197,13 @@ async def test_a_reader_that_comes_back_in_the_last_moment_keeps_the_run(
             assert (await place.runs.get(run.id, user="ann")).is_running
             workshop.go.set()
             assert (await run.last_entry()).type == "RunFinished"
+
+
+async def test_a_scope_that_opens_while_the_process_drains_is_stopped_too(workshop: Workshop) -> None:
+    """For example, that of a client whose request arrives in the last moment and that reads no frame."""
+    async with in_memory([], workshop) as place:
+        notifier = place.runs._registry.notifier
+        await place.runs.drain(0)
+        with anyio.fail_after(10), anyio.CancelScope() as scope, notifier.stops_scope(scope, 0.01):
+            await anyio.sleep_forever()
+        assert scope.cancelled_caught

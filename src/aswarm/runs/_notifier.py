@@ -173,10 +173,10 @@ class Notifier:
         starts, version = self._starts, await processes.version()
         if version == self._version:
             return
-        requests = await self._database.submit(lambda: log.cancel_requests(list(self._live)), reads_only=True)
+        live = dict(self._live)
+        requests = await self._database.submit(lambda: log.cancel_requests(list(live)), reads_only=True)
         for run_id, reason in requests.items():
-            if live := self._live.get(run_id):
-                live.cancel(reason)
+            live[run_id].cancel(reason)
         self._version = version if starts == self._starts else -1  # a run that started meanwhile may have a request
         self.poll_soon(self._end_poll)
         for watched in self._watched.values():
