@@ -29,7 +29,6 @@ MADE_BY_ASWARM = (
     "ClassicStream",
     "ConversationStream",
     "CurrentCall",
-    "DurableRun",
     "EventStream",
     "InnerCalls",
     "InnerRun",

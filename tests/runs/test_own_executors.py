@@ -1,0 +1,99 @@
+"""A class of a user's own that executes runs, on public names alone."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from aswarm import Agent, AsyncSwarm
+from aswarm.conversations import MemoryStore, SQLiteStore
+from aswarm.runs import NewRun, Runs, ShuttingDown
+from aswarm.runs.executors import Execution
+from aswarm.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+
+class OneAfterAnother(Runs):
+    """Executes the queued runs of the database, one after another. Each process may do this."""
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        self.tasks.start_soon(self._work)
+
+    def enqueue(self, run_id: str) -> Generator[Any, Any, None]:
+        yield from ()  # the status "queued" is the queue
+
+    async def recover(self, run_id: str) -> bool:
+        if (attempt := await self.take(run_id)) is not None:
+            await attempt.release()
+        return False
+
+    def stop(self, attempt: Execution) -> None:
+        attempt.requeue()
+
+    async def _work(self) -> None:
+        while True:
+            for record in reversed(await self.records(status="queued")):
+                attempt = await self.take(record.id, is_queued=True)
+                if attempt is not None and attempt.has_started:
+                    await attempt.execute()
+            await anyio.sleep(0.01)
+
+
+async def test_an_executor_of_ones_own_needs_public_names_only() -> None:
+    """It starts, waits, answers, sends and cancels as the others do."""
+    swarm = AsyncSwarm(ScriptedModel(["Hello.", "Hello again.", "And again."]).client())
+    async with swarm, MemoryStore() as store, OneAfterAnother(swarm, agents=Agent(name="Boss"), store=store) as runs:
+        first = await runs.start("Boss", "Hi!", conversation="c")
+        other = await runs.start(runs.agents["Boss"], "Hi!", key="k")
+        assert (first.record.is_queued, (await first.result()).text) == (True, "Hello.")
+        assert (await runs.start("Boss", "Hi!", run_id=other.id, key="k")).id == other.id
+        assert (await other.wait()).status == "finished"
+        third = await first.send("And now?", key="k2")
+        assert ((await third.result()).text, third.conversation) == ("And again.", "c")
+        assert len(await runs.list(user="-", conversation="c")) == 2
+
+
+async def test_a_run_that_is_unfinished_returns_to_the_queue(tmp_path: Path) -> None:
+    """The next process continues it, and a call that has finished does not run again."""
+    steps: list[str] = []
+    began = anyio.Event()
+
+    async def book() -> str:
+        """Book a table."""
+        steps.append("book")
+        return "Booked."
+
+    async def slow() -> str:
+        """Take a while."""
+        steps.append("slow")
+        began.set()
+        await anyio.sleep(0 if len(steps) > 2 else 60)
+        return "Done."
+
+    boss = Agent(name="Boss", functions=[book, slow])
+    script = [call("book"), call("slow"), "All done."]
+    async with SQLiteStore(tmp_path / "a.sqlite") as store:
+        async with (
+            AsyncSwarm(ScriptedModel(script).client()) as swarm,
+            OneAfterAnother(swarm, agents=boss, store=store) as runs,
+        ):
+            run = await runs.start("Boss", "Hi!", run_id="r")
+            await began.wait()
+            await runs.drain(0)
+            with pytest.raises(ShuttingDown):
+                await runs.start(NewRun("ann", "d", "Hi!"))
+            assert (await runs.find_run("r")).record.is_queued
+        async with (
+            AsyncSwarm(ScriptedModel(["All done."]).client()) as swarm,
+            OneAfterAnother(swarm, agents=boss, store=store) as runs,
+        ):
+            run = await runs.get_run("r")
+            response = await run.result()
+    assert (response.text, steps) == ("All done.", ["book", "slow"])
+    assert [each.name for each in response.unknown_calls] == ["slow"]
