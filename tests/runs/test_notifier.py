@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ async def test_readers_of_another_process_that_come_and_go_miss_nothing(tmp_path
         assert found == [await entries_of(run)] * 10
 
 
-def _waits(run: Run) -> list[Callable[[], Awaitable[object]]]:
+def _waits(run: Run) -> list[Callable[[], Coroutine[Any, Any, object]]]:
     async def counted() -> None:
         with reading(run):
             await run.read(1_000_000)
