@@ -55,6 +55,33 @@ RECORDS = {  # the simulation, batches and the page of recorded runs read record
     "_record.entries.now",
     "_record.entry_maker.EntryMaker",
     "_record.fold.fold",
+    "_log.texts.faults",
+}
+JOURNAL = {  # the journal of a batch keeps runs, as aswarm.runs does: on the log, with the recorder
+    "_log.runs",
+    "_log.runs.ATTEMPT_NUMBERS",
+    "_log.runs.Ending",
+    "_log.runs.LogRow",
+    "_log.writer.LogWriter",
+    "_log.writer.WITHIN",
+    "_record.entries.entries_of",
+    "_record.entry_maker.LiveState",
+    "_record.entry_maker.withdrawal",
+    "_record.facts.Facts",
+    "_record.fingerprints.item_fingerprint",
+    "_record.outcomes.recorded_response",
+    "_record.outcomes.response_fields",
+    "_record.recorder.Recorder",
+    "_run.call.ToolCall",
+    "_run.options.RunOptions",
+    "_runtime.files.SideLock",
+    "_sql.database.DatabaseConnection",
+    "_sql.databases.SQLiteFile",
+    "_sql.sqlite.is_busy",
+    "_sql.transactions.Schema",
+    "_sql.transactions.Transaction",
+    "_sql.transactions.marks",
+    "_tools.directory.AgentDirectory",
 }
 EVENT_LOOP_OF_SWARM = {  # each import of these has its reason in the contract of import-linter
     "_blocking.caller.in_callers_thread",
@@ -89,7 +116,7 @@ def taken() -> set[str]:
 
 
 def test_an_extension_takes_only_listed_names_from_private_rooms() -> None:
-    assert taken() == HELPERS | RECORDS | EVENT_LOOP_OF_SWARM
+    assert taken() == HELPERS | RECORDS | JOURNAL | EVENT_LOOP_OF_SWARM
 
 
 def test_the_list_of_helpers_is_short() -> None:
