@@ -61,7 +61,7 @@ from .batch._item import Items
 from .batch._settings import AnyBatch, BatchSettings, OutputBatch, PlainBatch, TypedBatch
 
 if TYPE_CHECKING:
-    from ._record.recorder import Recorder
+    from ._record.entry_recorder import EntryRecorder
     from .batch._journal import Journal
 
 
@@ -324,7 +324,7 @@ class AsyncSwarm:
         )
 
     async def _run_to_end(
-        self, options: RunOptions, recorder: Recorder | None = None, retries: Middleware | None = None, /
+        self, options: RunOptions, recorder: EntryRecorder | None = None, retries: Middleware | None = None, /
     ) -> Response:
         make = partial(self._prepare, options, deliver_after, stream=False, retries=retries)
         if recorder is None:

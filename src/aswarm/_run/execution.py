@@ -434,8 +434,13 @@ def _error(call: Call, hold: Hold, text: str) -> UndeclaredHold | None:
 
 
 def announce(call: Call, emit: Emit) -> None:
+    emit(announcement(call))
+
+
+def announcement(call: Call) -> ToolCallStarted:
+    """Start a call, and return its event."""
     call.start(announced=True)
-    emit(ToolCallStarted(call.index, call.id, call.name, call.arguments, call.agent))
+    return ToolCallStarted(call.index, call.id, call.name, call.arguments, call.agent)
 
 
 def finished_event(call: ToolCall, outcome: ToolOutcome) -> ToolCallFinished:

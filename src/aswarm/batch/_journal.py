@@ -2,7 +2,7 @@
 
 It is a SQLite file with the tables of a log, which only one process at a time can use, on one machine. While the file is open,
 a write-ahead log and a lock file are in the same folder. It is not a queue. Each item is a run in the log. A rerun of the item is
-another attempt of this run, which `Recorder` records and replays. The entries of an item, and when each is written:
+another attempt of this run, which `EntryRecorder` records and replays. The entries of an item, and when each is written:
 
     TurnStarted, CompletionFinished    the whole completion, with its usage     together with the next entry
     ToolCallStarted                    a function is about to run               before it runs: the run waits for the disk
@@ -45,10 +45,10 @@ from aswarm._log.runs import ATTEMPT_NUMBERS, Ending, LogRow
 from aswarm._log.writer import WITHIN, LogWriter
 from aswarm._record.entries import Entry, entries_of, now
 from aswarm._record.entry_maker import withdrawal
+from aswarm._record.entry_recorder import EntryRecorder
 from aswarm._record.facts import Facts
 from aswarm._record.fingerprints import item_fingerprint
 from aswarm._record.outcomes import recorded_response, response_fields
-from aswarm._record.recorder import Recorder
 from aswarm._run.call import ToolCall
 from aswarm._run.options import RunOptions
 from aswarm._runtime import clocks
@@ -74,7 +74,7 @@ from aswarm._values.messages import has_started_inside
 
 T = TypeVar("T")
 # Runs a conversation to its end, and passes its events to the recorder.
-RunRecorded: TypeAlias = Callable[[RunOptions, Recorder], Awaitable[Response]]
+RunRecorded: TypeAlias = Callable[[RunOptions, EntryRecorder], Awaitable[Response]]
 _OF_CALLS = frozenset({"ToolCallFinished", "ToolCallWithdrawn", "ToolProgress"})  # written soon, although no run waits
 _LOOKUPS_KEPT = 64  # limited, because a batch may create an agent for every item
 # A provider's client may put objects into a message. They are recorded in the form in which they are sent.
@@ -150,7 +150,7 @@ class Journal:
             recorded = recorded_response(fields, agent, context)
             return recorded if options.output is None else asked_for(recorded, options.output)
         item = _ItemLog(self, self._file, item_id, stored.attempt)
-        recorder = Recorder(item, item, agents, item.mismatch, facts=Facts(entries), deltas=False)
+        recorder = EntryRecorder(item, item, agents, item.mismatch, facts=Facts(entries), deltas=False)
         try:
             response = await run(options, recorder)
         except BaseException:
@@ -243,6 +243,8 @@ class Journal:
 
 class _ItemLog:
     """The log of one attempt of an item. It has only the entries that a rerun needs."""
+
+    awaits_results = False
 
     def __init__(self, journal: Journal, file: JournalFile, item_id: str, attempt: int) -> None:
         first = (attempt - 1) * ATTEMPT_NUMBERS

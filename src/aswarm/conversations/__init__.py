@@ -25,9 +25,8 @@ from aswarm._values import public as _public
 from aswarm._values.messages import MessageBlock
 
 from ._base import MemoryStore, PostgresStore, SQLiteStore, SQLStore
-from ._conversation import Conversation
+from ._conversation import Conversation, ConversationStream
 from ._history import HistoryFunction, last, own_turns, since_handoff, without_tool_results
-from ._recorded_run import ConversationStream
 from ._store import Store
 
 __all__ = [

@@ -1,31 +1,47 @@
-"""`Conversation`: runs whose history is in a store. It calls `run()` and `stream()`.
+"""`Conversation`: runs whose history is in a store, and `ConversationStream`.
 
-`_recorded_run` decides how a run starts. `_recorder` decides when a run writes to the store, and what it writes.
+A run acquires a slot in the queue, loads the conversation, runs, writes its end, and releases the slot. However it ends, its
+response is written and its slot is released. `Recorder` decides when a run writes, and `ConversationSink` what it writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Generic, Required, Unpack, overload
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Required, Self, Unpack, overload
 
 from typing_extensions import TypeForm
 
-from aswarm._log.stored import Change, Stored
+from aswarm._log.stored import Change, Conflict, Stored
 from aswarm._log.texts import checked_context, checked_id
+from aswarm._record.recorder import Recorder
+from aswarm._run.options import RunOptions
+from aswarm._run.state import RunState
+from aswarm._run.streams import EventStream, deliver_after, deliver_live, to_end
 from aswarm._runtime import clocks
-from aswarm._swarm import AsyncSwarm
+from aswarm._swarm import AsyncSwarm, prepare
 from aswarm._tools.directory import AgentDirectory, listed_by_name
 from aswarm._values.agent import Agent, Response
+from aswarm._values.context import copy_containers
 from aswarm._values.decisions import Resume
-from aswarm._values.errors import ConfigurationError
-from aswarm._values.json import sendable_data
-from aswarm._values.messages import Message, normalize
-from aswarm._values.output import Output, T
+from aswarm._values.errors import AswarmError, ConfigurationError
+from aswarm._values.events import LoopEvent, RunFinished
+from aswarm._values.json import is_object, sendable_data
+from aswarm._values.messages import Message, normalize, open_calls
+from aswarm._values.output import Output, T, T_co
 from aswarm._values.run_keywords import Context, Messages, NewRunKeywords, checked_keywords
 
-from ._queue import queue_of
-from ._recorded_run import HANDED_OVER, ConversationStream, RecordedRun, RunRequest, RunTarget
+from ._changes import with_new, with_sendable_text
+from ._queue import QueueSlot, queue_of
+from ._sink import ConversationSink
 from ._store import Store
+
+logger = logging.getLogger("aswarm")
+
+_HANDED_OVER = "the conversation was handed over to the agent"
 
 
 class _TurnKeywords(NewRunKeywords, total=False):
@@ -97,18 +113,21 @@ class Conversation:
     ) -> None:
         if not isinstance(swarm, AsyncSwarm):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's value
             raise ConfigurationError(f"a conversation needs an AsyncSwarm, not {type(swarm).__name__}")
-        directory = AgentDirectory((agent, *listed_by_name(agents).values()))
-        context = checked_context(context_variables)
-        self._target = RunTarget(checked_id(conversation_id), store, swarm, directory, context)
+        self._agents = AgentDirectory((agent, *listed_by_name(agents).values()))
+        self._context = checked_context(context_variables)
+        self._id, self._store, self._swarm = checked_id(conversation_id), store, swarm
 
     @property
     def id(self) -> str:
         """The id of the conversation in its store."""
-        return self._target.id
+        return self._id
 
     async def load(self) -> Stored:
         """Return the stored conversation, or an empty conversation if it was never written."""
-        return await self._target.load()
+        return await self._store.load(self._id) or self._new()
+
+    def _new(self) -> Stored:
+        return Stored(self._id, agent=self._agents.start.name, context_variables=copy_containers(self._context))
 
     # --- runs ---
 
@@ -139,8 +158,8 @@ class Conversation:
         if the stored agent cannot be found, or if a tool of a run starts another run of the same conversation.
         """
         arguments = checked_keywords("run", keywords, AnyTurn)
-        request = RunRequest(messages, context_variables, arguments.pop("agent", None), arguments)
-        return await RecordedRun(self._target, request).to_end()
+        async with await self._open(messages, context_variables, arguments) as opened:
+            return await to_end(opened.state, opened.events)
 
     @overload
     def stream(
@@ -160,8 +179,7 @@ class Conversation:
         """
         arguments = checked_keywords("stream", keywords, AnyLiveTurn)
         deltas = arguments.pop("deltas", True)
-        request = RunRequest(messages, context_variables, arguments.pop("agent", None), arguments)
-        return ConversationStream(RecordedRun(self._target, request), deltas=deltas)
+        return ConversationStream(partial(self._open, messages, context_variables, arguments, deltas=deltas))
 
     async def resume(
         self, decisions: Resume = True, context_variables: Context = None, **keywords: Unpack[Resumed]
@@ -181,8 +199,8 @@ class Conversation:
         Raises the errors of `run`. Also raises ConfigurationError if the last message is an answer.
         """
         arguments = checked_keywords("resume", keywords, Resumed)
-        request = _resumed(decisions, context_variables, arguments)
-        return await RecordedRun(self._target, request).to_end()
+        async with await self._open((), context_variables, _resuming(decisions, arguments)) as opened:
+            return await to_end(opened.state, opened.events)
 
     def resume_stream(
         self,
@@ -193,8 +211,55 @@ class Conversation:
         """Continue the last run like `resume`, and yield typed events like `stream`."""
         arguments = checked_keywords("resume_stream", keywords, LiveResumed)
         deltas = arguments.pop("deltas", True)
-        request = _resumed(decisions, context_variables, arguments)
-        return ConversationStream(RecordedRun(self._target, request), deltas=deltas)
+        arguments = _resuming(decisions, arguments)
+        return ConversationStream(partial(self._open, (), context_variables, arguments, deltas=deltas))
+
+    async def _open(
+        self, messages: Messages, context: Context, keywords: Mapping[str, Any], *, deltas: bool | None = None
+    ) -> _OpenConversation:
+        """Wait for earlier runs, load the conversation, write the new messages, and start the run.
+
+        `deltas`: for live events, whether they have deltas; otherwise None.
+        """
+        slot = await queue_of(self._store, self._id).acquire()
+        try:
+            stored = with_sendable_text(await self._store.load(self._id) or self._new())
+            history = with_new(stored, normalize(messages))
+            options = self._options(stored, history, context, dict(keywords))
+            sink = ConversationSink(self._store, stored, history, partial(self._agents.check, what=_HANDED_OVER))
+            recorder = Recorder(sink, slot.enter_tool)
+            deliver = deliver_after if deltas is None else deliver_live
+            state, events = prepare(self._swarm, options, deliver, stream=bool(deltas), recorder=recorder.wrap)
+        except BaseException:
+            slot.release()
+            raise
+        recorder.use(state)
+        opened = _OpenConversation(sink, state, events, slot)
+        try:
+            await sink.commit()
+        except BaseException as error:
+            await opened.close(error)
+            raise
+        return opened
+
+    def _options(
+        self, stored: Stored, history: list[Message], context: Context, keywords: dict[str, Any]
+    ) -> RunOptions:
+        """Return the options of a run. Raises Conflict, or ConfigurationError if there is nothing to resume."""
+        resume, agent = keywords.get("resume", False), keywords.pop("agent", None)
+        if keywords.pop("revision", None) not in (None, stored.revision):
+            conflict = Conflict(self._id, stored if stored.revision else None)
+            conflict.messages = history
+            raise conflict
+        is_answered = not history or (history[-1]["role"] == "assistant" and not open_calls(history))
+        if is_answered and resume is not False and not (is_object(resume) and resume):
+            raise ConfigurationError(
+                f"the conversation {self._id!r} has nothing to resume: its last message is an answer. Use run() with a new message"
+            )
+        if agent is None:
+            what = f"the conversation {self._id!r} is with the agent"
+            agent = self._agents.get(stored.agent, what) if stored.agent else self._agents.start
+        return RunOptions(agent, history, {**stored.context_variables, **checked_context(context)}, **keywords)
 
     # --- the conversation as a whole ---
 
@@ -204,16 +269,15 @@ class Conversation:
         The copy has the agent and the context variables from the time when the conversation had `until` messages. Raises `Conflict`
         if the store already has `new_id`. Raises ConfigurationError if the conversation has fewer than `until` messages.
         """
-        target = self._target
         length = len((await self.load()).messages)
         if until is not None and not 0 <= until <= length:
             raise ConfigurationError(
                 f"the conversation {self.id!r} has {length} messages and cannot be forked at {until}"
             )
-        await target.store.fork(self.id, checked_id(new_id), until=until)
-        agent, agents = target.agents.start, target.agents.listed.values()
+        await self._store.fork(self.id, checked_id(new_id), until=until)
+        agent, agents = self._agents.start, self._agents.listed.values()
         return Conversation(
-            target.store, new_id, target.swarm, agent=agent, agents=agents, context_variables=target.context
+            self._store, new_id, self._swarm, agent=agent, agents=agents, context_variables=self._context
         )
 
     async def replace(
@@ -224,26 +288,105 @@ class Conversation:
         First, this waits for the runs of the conversation in this process. By default, the stored agent and context variables
         stay.
         """
-        target = self._target
-        slot = await queue_of(target.store, self.id).acquire()
+        slot = await queue_of(self._store, self.id).acquire()
         try:
             stored = await self.load()
             if agent is not None:
-                target.agents.check(agent, HANDED_OVER)
+                self._agents.check(agent, _HANDED_OVER)
             name = stored.agent if agent is None else agent.name
             context = stored.context_variables if context_variables is None else checked_context(context_variables)
             revision, history = clocks.urandom(8).hex(), normalize(sendable_data(messages))
             change = Change(stored.revision, revision, 0, history, name, context)
-            await target.store.write(self.id, change)
+            await self._store.write(self.id, change)
         finally:
             slot.release()
 
 
-def _resumed(decisions: Resume, context_variables: Context, arguments: dict[str, Any]) -> RunRequest:
+def _resuming(decisions: Resume, keywords: dict[str, Any]) -> dict[str, Any]:
     if decisions is False:
         raise ConfigurationError(
             "resume() takes no argument, True, a dict of decisions by call id, such as {'call_1': False}, or Approve.all(); "
             "not False"
         )
-    agent, revision = arguments.pop("agent", None), arguments.pop("revision", None)
-    return RunRequest((), context_variables, agent, arguments, decisions, revision)
+    return {**keywords, "resume": decisions}
+
+
+class _OpenConversation:
+    """A conversation with an active run. The end of `async with` writes the end of the run, and releases its slot.
+
+    It raises the exception of a failed write. If the run has another exception, the failed write is only logged.
+    """
+
+    def __init__(
+        self, sink: ConversationSink, state: RunState, events: AsyncGenerator[LoopEvent, None], slot: QueueSlot
+    ) -> None:
+        self.state = sink.state = state
+        self.events = events
+        self._sink = sink
+        self._slot = slot
+        self._error: AswarmError | None = None
+        self.state.ending.callbacks += (self._note_error,)
+
+    async def live_events(self) -> AsyncGenerator[LoopEvent, None]:
+        """Yield the events. Before `RunFinished`, write the end of the run."""
+        async with aclosing(self.events):
+            async for event in self.events:
+                if isinstance(event, RunFinished):
+                    await self._sink.finish(self.state.response, self._error)
+                yield event
+
+    def _note_error(self, _: Response, error: AswarmError | None) -> None:
+        self._error = error
+
+    async def close(self, error: BaseException | None) -> None:
+        """Write the end of the run, and release its slot. `error`: the exception of the run, which the caller raises."""
+        try:
+            await self._sink.finish(self.state.response, self._error)
+        except Exception as failure:
+            if error is None:
+                raise
+            if error is not failure:  # the caller raises the exception of the run, which is more important
+                what = "the conversation %r could not be written"
+                logger.exception(what, self._sink.conversation_id, extra=self.state.log_fields)
+        finally:
+            self._slot.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close(error)
+
+
+class ConversationStream(Generic[T_co]):
+    """The context manager of `Conversation.stream`. `async with` returns the `EventStream` of the run.
+
+    The start of the block waits for earlier runs and writes the new message. The end of the block stops the run, as for
+    `AsyncSwarm.stream`, and writes its response.
+    """
+
+    def __init__(self, start: Callable[[], Awaitable[_OpenConversation]]) -> None:
+        self._start = start
+        self._opened: _OpenConversation | None = None
+        self._events: EventStream[T_co]
+
+    async def __aenter__(self) -> EventStream[T_co]:
+        if self._opened is not None:
+            raise RuntimeError("this stream was already entered; call stream() for each run")
+        self._opened = opened = await self._start()
+        self._events = EventStream(opened.state, opened.live_events())
+        return await self._events.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._opened is None:
+            return
+        try:
+            await self._events.__aexit__(kind, error, traceback)
+        except BaseException as failure:
+            await self._opened.close(error or failure)
+            raise
+        await self._opened.close(error)

@@ -13,10 +13,10 @@ from aswarm._values.errors import ConfigurationError
 from ._store import Store
 
 
-class RunSlot:
-    """The slot of one run in a queue, from `RunQueue.acquire` to `release`."""
+class QueueSlot:
+    """The slot of one run in a queue, from `Queue.acquire` to `release`."""
 
-    def __init__(self, queue: RunQueue) -> None:
+    def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.is_held = True
 
@@ -31,10 +31,10 @@ class RunSlot:
 
 
 # The slots of the runs whose tools the current task runs. There may be several, because a tool may start another run.
-_outer: ContextVar[tuple[RunSlot, ...]] = ContextVar("aswarm_conversations", default=())
+_outer: ContextVar[tuple[QueueSlot, ...]] = ContextVar("aswarm_conversations", default=())
 
 
-class RunQueue:
+class Queue:
     """The runs of one conversation of one store, in one event loop."""
 
     def __init__(self, conversation_id: str, *owners: object) -> None:
@@ -45,7 +45,7 @@ class RunQueue:
         # Not `anyio.Lock`, which only its owner task may release: another task may close a stream.
         self.free = anyio.Semaphore(1)
 
-    async def acquire(self) -> RunSlot:
+    async def acquire(self) -> QueueSlot:
         """Wait for the end of the earlier runs. Raises ConfigurationError if the current task runs a tool of an earlier run."""
         if any(slot.is_held and slot.queue is self for slot in _outer.get()):
             raise ConfigurationError(
@@ -53,19 +53,19 @@ class RunQueue:
                 "use another conversation id, or start the run after the end of the current run"
             )
         await self.free.acquire()
-        return RunSlot(self)
+        return QueueSlot(self)
 
 
-_queues: WeakValueDictionary[tuple[int, int, str], RunQueue] = WeakValueDictionary()
+_queues: WeakValueDictionary[tuple[int, int, str], Queue] = WeakValueDictionary()
 
 
-def queue_of(store: Store, conversation_id: str) -> RunQueue:
+def queue_of(store: Store, conversation_id: str) -> Queue:
     """Return the queue of a conversation in the running event loop. The queue is deleted when no caller refers to it."""
     loop = current_loop()
     key = (id(loop), id(store), conversation_id)
     queue = _queues.get(key)
     if queue is None:
-        queue = _queues[key] = RunQueue(conversation_id, loop, store)
+        queue = _queues[key] = Queue(conversation_id, loop, store)
     return queue
 
 

@@ -19,8 +19,8 @@ from aswarm._log.runs import Takeover
 from aswarm._log.stored import RunRecord
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker
+from aswarm._record.entry_recorder import EntryRecorder
 from aswarm._record.facts import Facts
-from aswarm._record.recorder import Recorder
 from aswarm._run.current_call import failing_exits
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError, StoreError, is_exit
 from aswarm._values.events import LoopEvent
@@ -57,6 +57,8 @@ class Execution:
     the run. `cancel_reason`: the reason of a request to cancel the run, or None. `version`: the version that started it.
     `is_exact`: whether another process can continue it; false if its context variables are not JSON.
     """
+
+    awaits_results = False
 
     def __init__(
         self,
@@ -146,9 +148,9 @@ class Execution:
             logger.warning(what, record.id, exc_info=error, extra=record.log_fields)
 
     def _events(self, stop: Callable[[], None] | None = None) -> AsyncGenerator[LoopEvent, None]:
-        """Return the events of the run. The run executes and is recorded while the events are read. `stop`: see `Recorder`."""
+        """Return the events of the run. The run executes and is recorded while the events are read. `stop`: see `EntryRecorder`."""
         run, facts = self._run, Facts(self._recorded)
-        recorder = Recorder(self, run.maker, run.agents, self._mismatch, facts=facts, stop=stop)
+        recorder = EntryRecorder(self, run.maker, run.agents, self._mismatch, facts=facts, stop=stop)
         return run.open(recorder)
 
     async def _conclude(self, reason: str | None, error: Exception | None) -> None:

@@ -20,7 +20,7 @@ from aswarm._log.stored import asker, revision_of
 from aswarm._log.texts import checked_context, checked_id, faults
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker, ErrorText, general_error
-from aswarm._record.recorder import Recorder
+from aswarm._record.entry_recorder import EntryRecorder
 from aswarm._run.handlers import Handlers
 from aswarm._run.options import RunOptions
 from aswarm._run.state import RunState
@@ -35,8 +35,7 @@ from aswarm._values.json import from_fields, is_object
 from aswarm._values.messages import Message, normalize
 from aswarm._values.run_keywords import Messages
 from aswarm.conversations import Change, Stored
-from aswarm.conversations._recorded_run import with_new, with_sendable_text
-from aswarm.conversations._recorder import common_messages, storable
+from aswarm.conversations._changes import common_messages, storable, with_new, with_sendable_text
 
 from ._answers import decisions
 from ._errors import AgentNotFound, AnswersRefused, ConversationNotFound, InvalidRequest
@@ -155,7 +154,7 @@ class PreparedRun:
     base: str = ""
     first: Entry = field(default=Entry(-1, 0, "", {}))
     maker: EntryMaker = field(init=False)
-    recorder: Recorder | None = field(init=False)
+    recorder: EntryRecorder | None = field(init=False)
     _state: RunState | None = field(init=False)
 
     @classmethod
@@ -244,7 +243,7 @@ class PreparedRun:
         """The agents to which the run may hand off, by name."""
         return AgentDirectory((self.agent, *self.setup.known.values()))
 
-    def open(self, recorder: Recorder) -> AsyncGenerator[LoopEvent, None]:
+    def open(self, recorder: EntryRecorder) -> AsyncGenerator[LoopEvent, None]:
         """Prepare the events of the run, and return them. The run executes and is recorded while the events are read."""
         setup = self.setup
         options = RunOptions(

@@ -22,8 +22,7 @@ from aswarm._values.agent import UnknownCall
 from aswarm._values.decisions import OpenCall
 from aswarm._values.json import from_fields
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, has_started_inside, tool_message
-from aswarm.conversations._recorded_run import closed
-from aswarm.conversations._recorder import common_messages
+from aswarm.conversations._changes import closed, common_messages
 
 from ._errors import AnswersRefused, RunActive, TooManyRuns
 from ._live import LiveLog

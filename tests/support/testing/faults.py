@@ -78,7 +78,7 @@ FAULTS = (
     ),
     fault(
         "the start of a call is not committed",
-        "_record/recorder.py",
+        "_record/entry_recorder.py",
         "await self._sink.commit()  # the function may run only if this succeeds",
         "pass",
         "crashed_contexts",
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     fault(
         "a call that a crash has cut runs again",
-        "_record/recorder.py",
+        "_record/entry_recorder.py",
         "elif key in self._facts.started and not call.is_repeatable:",
         "elif False:",
         "crashed_contexts",
@@ -332,21 +332,21 @@ FAULTS = (
     ),
     fault(
         "the merged changes of a Result are recorded again",
-        "_record/recorder.py",
+        "_record/entry_recorder.py",
         "if outcome.result is not None and call.parent is None:",
         "if False:",
         tests=("tests/record/test_records.py::test_the_changes_of_a_result_are_recorded_once",),
     ),
     fault(
         "the changes of a Result inside code count as recorded",
-        "_record/recorder.py",
+        "_record/entry_recorder.py",
         "if outcome.result is not None and call.parent is None:",
         "if outcome.result is not None:",
         tests=("tests/code/test_records.py::test_every_place_of_a_log_is_a_place_to_continue_from",),
     ),
     fault(
         "the writes of a middleware around a completion are lost in a replay",
-        "_record/recorder.py",
+        "_record/entry_recorder.py",
         "is_reader = call is not None and not (call.tool is not None and call.tool.effects.writes_context)",
         "is_reader = call is None or call.tool is None or not call.tool.effects.writes_context",
         tests=("tests/run/test_middleware_context.py::test_a_replay_repeats_the_writes_of_a_middleware",),
