@@ -94,6 +94,9 @@ class ConversationSink:
             self._last, self._is_refused = response, isinstance(error, RunRefused)
             self._failure = None
             await self._commit_shielded()
+        self._raise_failure(response)
+
+    def _raise_failure(self, response: Response) -> None:
         if self._failure is not None:
             if isinstance(self._failure, AswarmError) and self._failure.response is None:
                 self._failure.response = response

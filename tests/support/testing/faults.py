@@ -78,7 +78,7 @@ FAULTS = (
     ),
     fault(
         "the start of a call is not committed",
-        "_record/entry_recorder.py",
+        "_record/recorder.py",
         "await self._sink.commit()  # the function may run only if this succeeds",
         "pass",
         "crashed_contexts",
