@@ -138,7 +138,7 @@ async def journaled(
             (run,) = file.execute("SELECT DISTINCT run FROM aswarm_entry").fetchone()
             file.execute("DELETE FROM aswarm_entry")
             row = (run, before.entries[0]["seq"], before.entries[-1]["seq"], data)
-            file.execute("INSERT INTO aswarm_entry VALUES (?, ?, ?, ?)", row)
+            file.execute("INSERT INTO aswarm_entry (run, first, last, data) VALUES (?, ?, ?, ?)", row)
             file.execute("UPDATE aswarm_run SET status = 'running'")
             file.commit()
     async with swarm.batch(agent, ["Go"], journal=path, **options) as outcomes:
