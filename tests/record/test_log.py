@@ -130,7 +130,7 @@ async def test_the_kept_logs_have_a_size() -> None:
 async def test_a_closed_journal_accepts_no_item(tmp_path: Path) -> None:
     """It may be closed again."""
     async with Journal(tmp_path / "run.sqlite", {"agent": "Agent"}) as journal:
-        await journal.aclose()
+        await journal._file.aclose()
     swarm = AsyncSwarm(ScriptedModel([]).client())
     with pytest.raises(RunError, match="the journal is closed"):
         await journal.run("a", RunOptions(Agent(), "Hi"), swarm._run_to_end)

@@ -171,7 +171,7 @@ class Journal:
                 f"the journal cannot hold the id {item_id!r}: {error.reason}. Use an id that UTF-8 can encode"
             ) from error
         digest = item_fingerprint(options.agent, options.messages, own_context, options.resume)
-        stored = await self.written(partial(self._file.run, _take, item_id, digest, self._owner))
+        stored = await self.written(partial(self._file.submit, partial(_take, item_id, digest, self._owner)))
         if stored.digest != digest:
             raise ConfigurationError(
                 f"the item {item_id!r} differs from the item with this id in the journal {self.path}: in its "
@@ -222,23 +222,20 @@ class Journal:
         error.__cause__ = self.failure
         return error
 
-    async def aclose(self) -> None:
-        await self._file.aclose()
-
     async def __aenter__(self) -> Self:
         await self._file.open()
         try:
             await self._file.run(_check_batch, self.path, self._fingerprint)
         except StoreError as error:
-            await self.aclose()
+            await self._file.aclose()
             raise ConfigurationError(f"the journal {self.path} cannot be opened: {error.__cause__}") from error
         except BaseException:
-            await self.aclose()
+            await self._file.aclose()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        await self._file.aclose()
 
 
 class _ItemLog:
