@@ -61,5 +61,5 @@ def store_of(url: str, sync: str) -> SQLiteStore | PostgresStore:
     if not path or ":memory:" in path:
         raise ConfigurationError("durable runs need a file: use sqlite:///runs.db, or LocalRuns for runs in memory")
     store = SQLiteStore(path)
-    store._database = SQLiteFile(path, SCHEMA, is_durable=sync == "full")
+    store._database = SQLiteFile(path, SCHEMA, is_durable=sync == "full")  # noqa: SLF001 - the store of a URL has settings of its own
     return store

@@ -396,7 +396,7 @@ def executor_of_host() -> str | None:
 def _dbos_of_host() -> Any:
     from dbos import _dbos  # noqa: PLC0415 - DBOS has no public way to get the instance
 
-    return _dbos._dbos_global_instance
+    return _dbos._dbos_global_instance  # noqa: SLF001 - DBOS has no public name for it
 
 
 def _application(database: Any, queue: str) -> str:
@@ -418,11 +418,11 @@ def _fitting(host: Any, settings: EngineSettings) -> str:
         raise ConfigurationError(
             f"the DBOS of this process has the version and executor {its}, but the runs have {mine}; use the same values"
         )
-    if (queues := host._listening_queues) is not None and settings.queue not in queues:
+    if (queues := host._listening_queues) is not None and settings.queue not in queues:  # noqa: SLF001 - DBOS has no public name for it
         raise ConfigurationError(
             f"the DBOS of this process listens only to {queues}; add {settings.queue!r} to listen_queues"
         )
-    return str(host._config["name"])  # DBOS executes only workflows of its own application
+    return str(host._config["name"])  # DBOS executes only workflows of its own application  # noqa: SLF001 - DBOS has no public name for it
 
 
 def _sees(host: Any, client: Any, executor: str) -> bool:

@@ -122,6 +122,7 @@ class DurableRuns(Runs):
         )
         self._engine: Engine
         self._deleter.before = self._delete_from_queue
+        self._registry.end_of = self._wait_for_end
         self._last_attempts: anyio.Lock
 
     def _as_client(self) -> DurableRuns:
@@ -157,7 +158,7 @@ class DurableRuns(Runs):
                 "version %r)",
                 number, version, agent, self.version, extra=NO_RUN,
             )  # fmt: skip
-        if self.swarm._rate_limiter.has_limits:
+        if self.swarm._rate_limiter.has_limits:  # noqa: SLF001 - a warning about limits
             logger.warning(
                 "the RateLimits of the swarm apply to this process alone; divide them by the number of processes, or limit the "
                 "runs of all processes with global_concurrency or starts_per",

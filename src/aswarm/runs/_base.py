@@ -93,9 +93,9 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         self.agents: Mapping[str, Agent] = setup.agents
         self.limits: Limits = limits
         self.is_open: bool = False
-        self._database = store._database
-        self._registry = Registry(self, setup, store._database, version)
-        self._deleter = Deleter(store._database, limits)
+        database = self._database = store._database  # noqa: SLF001 - the runs are in the database of the conversations
+        self._registry = Registry(self, setup, database, version)
+        self._deleter = Deleter(database, limits)
         self._waiting: Counter[str] = Counter()  # for each user, the number of messages that wait for an active run
         self._deadline = math.inf  # when `drain` stops the runs
         self._failover_seconds = failover_seconds
@@ -391,10 +391,6 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         After the last entry, the result is empty. The caller keeps the position, so it may cancel this call and repeat it.
         """
         return await self._registry.read(run_id, after, user)
-
-    async def _wait_for_end(self, record: RunRecord) -> Entry | None:
-        """Wait for the end of a run. Returns its last entry, if this process knows it."""
-        return await self._registry.wait_for_end(record)
 
     # --- cancelling and deleting ---
 

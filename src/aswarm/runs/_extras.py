@@ -39,7 +39,7 @@ def with_request_log(swarm: AsyncSwarm, on_request: Callable[[CompletionRequest]
         return replace(handlers, complete=complete)
 
     extended = copy.copy(swarm)  # shares clients and limits
-    extended._middleware = chain(filter(None, (swarm._middleware, wrap)))
+    extended._middleware = chain(filter(None, (swarm._middleware, wrap)))  # noqa: SLF001 - a copy of the swarm
     return extended
 
 

@@ -47,7 +47,7 @@ class Registry:
     """The attempts of this process, and the log of all runs of the database.
 
     `live`: the live entries of each execution, by the id of the run. `starts`: an event for each run that is being recorded, set after the record. `tasks`:
-    executes the attempts. `on_end`: called for each attempt that has ended here, with the last entry if its run has ended.
+    executes the attempts. `end_of`: waits for the end of a run, and returns its last entry if this process knows it. `on_end`: called for each attempt that has ended here, with the last entry if its run has ended.
     """
 
     processes: Processes
@@ -60,6 +60,7 @@ class Registry:
         self.on_end: Callable[[LiveLog, Entry | None], None] = lambda _live, _last: None
         self.live: dict[str, LiveLog] = {}
         self.starts: set[anyio.Event] = set()
+        self.end_of: Callable[[RunRecord], Awaitable[Entry | None]] = self.wait_for_end
         self.notifier = Notifier(database, self.live)
 
     async def join(self, stack: AsyncExitStack, processes: Processes, *, holds: bool) -> Liveness | None:

@@ -34,7 +34,7 @@ class Run:
 
     def __init__(self, runs: Runs, record: RunRecord) -> None:
         self._runs = runs
-        self._registry = runs._registry
+        self._registry = runs._registry  # noqa: SLF001 - shared with its runs
         self.record = record
 
     def __repr__(self) -> str:
@@ -71,7 +71,7 @@ class Run:
 
         Raises RuntimeError if the `Runs` object is closed before the end.
         """
-        await self._runs._wait_for_end(self.record)
+        await self._registry.end_of(self.record)
         self.record = await self._runs.get(self.id, user=self.record.user)
         return self.record
 
@@ -80,7 +80,7 @@ class Run:
 
         Raises RunNotFound if the log was deleted.
         """
-        last = await self._runs._wait_for_end(self.record)
+        last = await self._registry.end_of(self.record)
         if last is None:
             last = await self._registry.last_of(self.id)
         self._note_end(last)
@@ -155,7 +155,7 @@ class Run:
         )
 
     def _response(self, last: Entry) -> Response:
-        agents = self._runs._setup.known
+        agents = self._registry.setup.known
         if not last.response:
             agent = agents.get(self.record.agent or "") or next(iter(self._runs.agents.values()))
             return Response(agent=agent, stop="cancelled", run_id=self.id)

@@ -42,7 +42,7 @@ async def show_logs(runs: Runs, user: str, logs: Logs) -> None:
     for conversation, its_runs in conversations.items():
         await runs.store.write(conversation_key(user, conversation), _change(list(its_runs.values())))
         for run, entries in its_runs.items():
-            await runs.store._database.run(_insert, run, user, conversation, entries)
+            await runs.store._database.run(_insert, run, user, conversation, entries)  # noqa: SLF001 - it writes what no run has written
 
 
 def _change(logs: Iterable[Sequence[Entry]]) -> Change:
@@ -51,7 +51,7 @@ def _change(logs: Iterable[Sequence[Entry]]) -> Change:
     for entries in logs:
         state = fold(entries)
         messages = [*messages[: entries[0].fields["before"]], *state.messages]
-    stop = state._ending.response.get("stop", "cancelled")
+    stop = state._ending.response.get("stop", "cancelled")  # noqa: SLF001 - it writes what no run has written
     return Change("", "opened", 0, messages, state.active_agent or "", state.context, stop)
 
 

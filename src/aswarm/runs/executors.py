@@ -44,4 +44,4 @@ __all__ = [
 
 def registry_of(run: Run) -> Registry:
     """Return the registry of a run, which counts its readers and wakes them."""
-    return run._registry
+    return run._registry  # noqa: SLF001 - the only access from outside
