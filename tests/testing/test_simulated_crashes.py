@@ -16,7 +16,7 @@ from aswarm import Agent, tool
 from aswarm._runtime import clocks
 from aswarm._runtime.files import lock
 from aswarm.conversations import MemoryStore, SQLiteStore
-from aswarm.runs import AgentNotFound, CallAnswer, LocalRuns, NewRun, Run
+from aswarm.runs import AgentNotFound, CallAnswer, LocalRuns, NewRun
 from aswarm.testing import ScriptedCall
 from aswarm.testing.simulate import Clients, Crash, Provider, Simulation, SimulationError, World, simulate
 
@@ -338,7 +338,7 @@ def test_clients_leave_come_back_and_answer_twice() -> None:
             assert (await clients.read(again.id, user="ann"))[-1].response["text"] == "Done."
             with pytest.raises(AgentNotFound):
                 await clients.start(NewRun("ann", "2", agent="nobody", messages=[{"role": "user", "content": "Hi"}]))
-            assert (await Run(runs, again).last_entry()).is_last
+            assert (await again.last_entry()).is_last
 
     worlds = in_universes(program)
     assert ran == [world.seed for world in worlds]

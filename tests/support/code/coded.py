@@ -162,12 +162,12 @@ async def local_runs(
 
 async def kept_run(runs: LocalRuns, *decisions: tuple[str, Any]) -> list[Entry]:
     """Start a run of the conversation "ann/c", and decide on its call each time it waits. Return the last entries."""
-    record = await runs.start(NewRun("ann", "c", [USER]))
-    entries = [entry async for entry in Run(runs, record).entries()]
+    run = await runs.start(NewRun("ann", "c", [USER]))
+    entries = [entry async for entry in run.entries()]
     for call_id, data in decisions:
-        answers = [CallAnswer(call_id, data=data, run_id=record.id)]
-        record = await runs.start(NewRun("ann", "c", answers=answers))
-        entries = [entry async for entry in Run(runs, record).entries()]
+        answers = [CallAnswer(call_id, data=data, run_id=run.id)]
+        run = await runs.start(NewRun("ann", "c", answers=answers))
+        entries = [entry async for entry in run.entries()]
     return entries
 
 

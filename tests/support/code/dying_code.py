@@ -90,10 +90,10 @@ async def main(folder: Path) -> None:
         LocalRuns(swarm, store=store, agents=Agent(name="A", functions=[code_tool(work)]), version="1") as runs,
     ):
         try:
-            record = await runs.get("r", user="ann")
+            run = Run(runs, await runs.get("r", user="ann"))
         except RunNotFound:
-            record = await runs.start(NewRun("ann", "c", [{"role": "user", "content": "Go"}], run_id="r"))
-        entries = [entry async for entry in Run(runs, record).entries()]
+            run = await runs.start(NewRun("ann", "c", [{"role": "user", "content": "Go"}], run_id="r"))
+        entries = [entry async for entry in run.entries()]
         stored = await store.load("ann/c")
         assert stored is not None
         unknown = entries[-1].response["unknown_calls"]

@@ -24,7 +24,7 @@ import anyio
 
 from aswarm import Agent, Answer, Deny, OpenCall, RateLimits
 from aswarm.conversations import Conversation, MemoryStore
-from aswarm.runs import LocalRuns, NewRun, Run
+from aswarm.runs import LocalRuns, NewRun
 from aswarm.testing import check_history
 from aswarm.testing.simulate import DEFAULT_INVARIANTS, Provider, Simulation, SimulationError, World
 from tests.support.testing.crashing import CRASHING, charging
@@ -96,8 +96,7 @@ async def local_runs(world: World) -> None:
     async with LocalRuns(swarm, agents=[agent("agent")]) as runs:
 
         async def one(name: str) -> None:
-            record = await runs.start(NewRun("u", messages=[{"role": "user", "content": "go"}]))
-            run = Run(runs, record)
+            run = await runs.start(NewRun("u", messages=[{"role": "user", "content": "go"}]))
             for _ in range(world.draw(f"{name}: cancels", 3)):
                 await world.pause(f"{name}: cancel")
                 await run.cancel()
