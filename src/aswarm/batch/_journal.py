@@ -22,9 +22,8 @@ the entries. It compares each request with the recorded request. Some data canno
 JSON, and handoffs to agents that a rerun could not find by name. Such data raises an error in the first run. If a tool
 changes an object in the context variables (a client, a cart), this change is not recorded.
 
-An additional table identifies the batch. The lock file reserves the journal for one batch at a time. This lock ends with the
-process. SQLite's own lock is not enough: a process loses it when it closes any descriptor of the file, for example after copying
-the file.
+An additional table identifies the batch. The lock file reserves the journal for one batch at a time, until the process ends.
+SQLite's own lock is not enough: a process loses it when it closes any descriptor of the file, for example after copying the file.
 """
 # ruff: noqa: S608 - statements contain only names of this module; all data is passed as parameters
 
