@@ -74,7 +74,7 @@ class ConversationSink:
             try:
                 if (change := self._uncertain or self._next_change()) is not None:
                     await self._store.write(self.conversation_id, change)
-                    self._note_written(change)
+                self._note_written(change)
             except anyio.get_cancelled_exc_class() as error:  # the next turn of the loop repeats the write
                 await raise_if_own(error)
             except Exception as error:  # noqa: BLE001 - raised above, or by `finish`
@@ -148,9 +148,6 @@ class ConversationSink:
             revision = clocks.urandom(8).hex()
             self._uncertain = Change(stored.revision, revision, keep, messages[keep:], agent, context, stop, unknown)
             return self._uncertain
-        if self._fault is not None:
-            raise CallerMistake(self._fault)
-        self._written = self._changed
         return None
 
     def _is_known(self, agent: Agent) -> bool:
@@ -163,17 +160,18 @@ class ConversationSink:
         self._agent = agent
         return True
 
-    def _note_written(self, change: Change) -> None:
-        """Note that the store has this change. Raises CallerMistake if the change is not complete."""
+    def _note_written(self, change: Change | None) -> None:
+        """Note that the store has this change; None if it has everything. Raises CallerMistake if the state cannot be stored."""
         self._uncertain, self._written = None, self._changed
-        self._stored = replace(
-            self._stored,
-            revision=change.revision,
-            messages=[*self._stored.messages[: change.keep], *change.messages],
-            agent=change.agent,
-            context_variables=change.context_variables,
-            stop=change.stop,
-            unknown_calls=list(change.unknown_calls),
-        )
+        if change is not None:
+            self._stored = replace(
+                self._stored,
+                revision=change.revision,
+                messages=[*self._stored.messages[: change.keep], *change.messages],
+                agent=change.agent,
+                context_variables=change.context_variables,
+                stop=change.stop,
+                unknown_calls=list(change.unknown_calls),
+            )
         if self._fault is not None:
             raise CallerMistake(self._fault)
