@@ -6,8 +6,8 @@ another attempt of this run, which `EntryRecorder` records and replays. The entr
 
     TurnStarted, CompletionFinished    the whole completion, with its usage     together with the next entry
     ToolCallStarted                    a function is about to run               before it runs: the run waits for the disk
-    ToolCallFinished                   the outcome of the call                  within 50 ms; the run does not wait
-    ToolCallWithdrawn                  the call stays open; its function has not run              within 50 ms
+    ToolCallFinished                   the outcome of the call                  at once; the run does not wait
+    ToolCallWithdrawn                  the call stays open; its function has not run              at once; the run does not wait
     RunFinished                        the `Response` of the item               before it is returned: the run waits for the disk
 
 The entries of an item are written in order. One thread writes the entries of all items, many in one commit. So a crash can lose
@@ -74,7 +74,11 @@ from aswarm._values.messages import has_started_inside
 T = TypeVar("T")
 # Runs a conversation to its end, and passes its events to the recorder.
 RunRecorded: TypeAlias = Callable[[RunOptions, EntryRecorder], Awaitable[Response]]
-_OF_CALLS = frozenset({"ToolCallFinished", "ToolCallWithdrawn", "ToolProgress"})  # written soon, although no run waits
+_WITHIN = {
+    "ToolCallFinished": 0.0,
+    "ToolCallWithdrawn": 0.0,
+    "ToolProgress": WITHIN,
+}  # seconds; others with the next entry
 _LOOKUPS_KEPT = 64  # limited, because a batch may create an agent for every item
 # A provider's client may put objects into a message. They are recorded in the form in which they are sent.
 _encode = json.JSONEncoder(separators=(",", ":"), default=to_jsonable_python).encode
@@ -256,7 +260,7 @@ class _ItemLog:
     def add(self, entry: Entry) -> None:
         number, self._number = self._number, self._number + 1
         line = _encode({"seq": number, "at": entry.at_ms, "type": entry.type, **entry.fields})
-        self._writer.add(line.encode(), WITHIN if entry.type in _OF_CALLS else math.inf)
+        self._writer.add(line.encode(), _WITHIN.get(entry.type, math.inf))
 
     async def commit(self) -> None:
         self._journal.check()
