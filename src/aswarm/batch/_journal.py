@@ -74,12 +74,10 @@ from aswarm._values.messages import has_started_inside
 T = TypeVar("T")
 # Runs a conversation to its end, and passes its events to the recorder.
 RunRecorded: TypeAlias = Callable[[RunOptions, EntryRecorder], Awaitable[Response]]
-_WITHIN = {
-    "ToolCallFinished": 0.0,
-    "ToolCallWithdrawn": 0.0,
-    "ToolProgress": WITHIN,
-}  # seconds; others with the next entry
+# Seconds until an entry is written, if no run waits for it; other entries are written with the next one.
+_WITHIN = {"ToolCallFinished": 0.0, "ToolCallWithdrawn": 0.0, "ToolProgress": WITHIN}
 _LOOKUPS_KEPT = 64  # limited, because a batch may create an agent for every item
+_USAGE = ("prompt_tokens", "completion_tokens", "total_tokens", "details")
 # A provider's client may put objects into a message. They are recorded in the form in which they are sent.
 _encode = json.JSONEncoder(separators=(",", ":"), default=to_jsonable_python).encode
 
@@ -299,19 +297,8 @@ class _ItemLog:
         if isinstance(event, TurnStarted):
             self._turn = event.turn
         elif isinstance(event, CompletionFinished):  # with the turn, because a turn without a completion runs again
-            at, usage = now(), event.usage
-            counts = {
-                "prompt_tokens": usage.prompt_tokens,
-                "completion_tokens": usage.completion_tokens,
-                "total_tokens": usage.total_tokens,
-                "details": usage.details,
-            }
-            fields = {
-                "message": event.message,
-                "finish_reason": event.finish_reason,
-                "usage": counts,
-                **(private or {}),
-            }
+            at, usage = now(), {name: getattr(event.usage, name) for name in _USAGE}
+            fields = {"message": event.message, "finish_reason": event.finish_reason, "usage": usage, **(private or {})}
             turn = Entry(0, at, "TurnStarted", {"turn": self._turn})
             return [turn, Entry(0, at, "CompletionFinished", fields)]
         elif isinstance(event, ToolCallStarted | ToolCallFinished):
