@@ -20,7 +20,7 @@ import anyio
 from aswarm import Agent, AsyncSwarm
 from aswarm.code import code_tool
 from aswarm.conversations import SQLiteStore
-from aswarm.runs import LocalRuns, NewRun, Run, RunNotFound
+from aswarm.runs import LocalRuns, NewRun, RunNotFound
 from aswarm.testing import Request, ScriptedModel, call
 
 CODE = """
@@ -90,7 +90,7 @@ async def main(folder: Path) -> None:
         LocalRuns(swarm, store=store, agents=Agent(name="A", functions=[code_tool(work)]), version="1") as runs,
     ):
         try:
-            run = Run(runs, await runs.get("r", user="ann"))
+            run = await runs.get_run("r", user="ann")
         except RunNotFound:
             run = await runs.start(NewRun("ann", "c", [{"role": "user", "content": "Go"}], run_id="r"))
         entries = [entry async for entry in run.entries()]

@@ -40,8 +40,8 @@ class Clients:
     """Clients of recorded runs: `LocalRuns` in the same process, or in a `Crash` that serves them.
 
         clients = Clients(world, crash)
-        record = await clients.start(NewRun("ann", "trip", messages=[{"role": "user", "content": "Book it."}], key="1"))
-        entries = await clients.read(record.id, user="ann")
+        run = await clients.start(NewRun("ann", "trip", messages=[{"role": "user", "content": "Book it."}], key="1"))
+        entries = await clients.read(run.id, user="ann")
 
     Each request is repeated while its connection is reset.
 
@@ -69,7 +69,7 @@ class Clients:
     async def start(self, new: Any) -> Any:
         """Start a run with new messages, or with the answers to open calls; in some universes, the request is sent twice.
 
-        Returns the record of the run. Both copies must start the same run, so `new` needs a `key` or a `run_id`, or has
+        Returns the run. Both copies must start the same run, so `new` needs a `key` or a `run_id`, or has
         answers. If one copy is refused, for example because the run has already ended, the other one counts. Raises the error
         of a request that is refused.
         """
