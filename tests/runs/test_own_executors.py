@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm
+from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.conversations import MemoryStore, SQLiteStore
 from aswarm.runs import NewRun, Runs, ShuttingDown
 from aswarm.runs.executors import Execution
@@ -47,7 +47,7 @@ class OneAfterAnother(Runs):
 
 async def test_an_executor_of_ones_own_needs_public_names_only() -> None:
     """It starts, waits, answers, sends and cancels as the others do."""
-    swarm = AsyncSwarm(ScriptedModel(["Hello.", "Hello again.", "And again."]).client())
+    swarm = AsyncSwarm(ScriptedModel(["Hello.", "Hello again.", "And again.", "More."]).client())
     async with swarm, MemoryStore() as store, OneAfterAnother(swarm, agents=Agent(name="Boss"), store=store) as runs:
         first = await runs.start("Boss", "Hi!", conversation="c")
         other = await runs.start(runs.agents["Boss"], "Hi!", key="k")
@@ -57,6 +57,10 @@ async def test_an_executor_of_ones_own_needs_public_names_only() -> None:
         third = await first.send("And now?", key="k2")
         assert ((await third.result()).text, third.conversation) == ("And again.", "c")
         assert len(await runs.list(user="-", conversation="c")) == 2
+        alone = await runs.start(NewRun("ann", messages="Hi!"))
+        with pytest.raises(ConfigurationError, match="has no conversation to which a message can be sent"):
+            await alone.send("And now?")
+        await alone.cancel()
 
 
 async def test_a_run_that_is_unfinished_returns_to_the_queue(tmp_path: Path) -> None:

@@ -151,3 +151,13 @@ async def test_old_runs_are_deleted_beside_an_answer(
         assert not await it.has(old)
         assert (await runs[0].result()).text == "It is gone."
         assert workshop.erased == ["a file"]
+
+
+async def test_a_run_beyond_the_limits_may_be_deleted_meanwhile(place: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its calls are closed no more."""
+    async with place([ERASE[0]]) as it:
+        await it.waiting()
+        before(monkeypatch, it.runs._deleter, "delete", lambda: it.runs.delete_conversation("c", user="ann"))
+        monkeypatch.setattr(it.runs._deleter, "limits", type(it.runs.limits)(waiting_runs_per_user=0))
+        await it.forget_old()
+        assert await it.runs.list(user="ann") == []
