@@ -63,18 +63,19 @@ class LogWriter:
         self._due = within
         self._database.put(self._write_scheduled, self._note, within=within, notifies=True)
 
+    def unschedule(self) -> None:
+        """Leave the unwritten entries to the next `commit`, `row` or `schedule`."""
+        self._due = math.inf
+
     async def commit(self) -> bool:
         """Write all entries, and wait until they are on disk. Returns False if the log refuses them. Raises StoreError."""
-        self._due = math.inf
+        self.unschedule()
         written = await self._database.submit(self._write_durable, self._note, durable=True, notifies=True)
         return written is not False
 
     def row(self, last: bytes | None = None) -> LogRow | None:
-        """Return the unwritten entries and `last` as a row of the log. With `last`, nothing is scheduled any more."""
-        lines = self._unwritten.copy()  # the event loop may add entries meanwhile
-        if last is not None:
-            self._due = math.inf
-            lines.append(last)
+        """Return the unwritten entries and `last` as a row of the log."""
+        lines = [*self._unwritten, *(() if last is None else (last,))]  # the event loop may add entries meanwhile
         return LogRow(self.next, self.next + len(lines) - 1, b"\n".join(lines)) if lines else None
 
     # --- in the thread of the database ---

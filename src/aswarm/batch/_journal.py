@@ -275,6 +275,7 @@ class _ItemLog:
     async def finish(self, response: Mapping[str, Any]) -> None:
         """Record the end of the item, and wait until it is on disk. Only then may the response be returned."""
         at = now()
+        self._writer.unschedule()
         last = _encode({"seq": self._number, "at": at, "type": "RunFinished", "_response": response}).encode()
         await self._journal.written(partial(self._file.submit, partial(self._end, last, at), durable=True))
 

@@ -211,6 +211,7 @@ class Execution:
         for entry in more:
             self.add(entry)
         last = replace(last, seq=live.last + 1)
+        live.unschedule()
         finish = partial(_starting.finish, live, last, self._run, change)
         write = partial(self._registry.database.submit, finish, durable=True, notifies=True)
         return last if await self._registry.retry(write, live.fail) else None

@@ -294,6 +294,9 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
             RunActive, TooManyRuns, KeyReused, ConversationNotFound, AgentNotFound, InvalidRequest,
             ShuttingDown, ConfigurationError: Then no run was started.
         """
+        if isinstance(new, NewRun):
+            run_id, conversation, key = new.run_id, new.conversation, new.key
+        is_new = run_id is None and conversation is None and key is None
         if not isinstance(new, NewRun):
             agent = self._setup.name_of(new, messages)
             run_id = clocks.urandom(16).hex() if run_id is None else run_id
@@ -301,9 +304,10 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
                 user or NO_USER, run_id if conversation is None else conversation, normalize(messages or ()), agent=agent,
                 run_id=run_id, key=key, context_variables=context_variables,
             )  # fmt: skip
-        return Run(self, await self._start(new))
+        return Run(self, await self._start(new, is_new=is_new))
 
-    async def _start(self, new: NewRun) -> RunRecord:
+    async def _start(self, new: NewRun, *, is_new: bool) -> RunRecord:
+        """Start a run. `is_new`: no other run can have its id, its key or its conversation, so there is nothing to look up."""
         self._setup.agent(new.agent)
         has_changed = had_conversation = False
         while True:
@@ -312,7 +316,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
                 # Otherwise a cancellation could leave a recorded run that nothing executes.
                 with anyio.CancelScope(shield=True):
                     run_id = new.run_id or clocks.urandom(16).hex()
-                    found = await self._registry.look_up(new, run_id)
+                    found = _starting.Found(None) if is_new else await self._registry.look_up(new, run_id)
                     # The conversation may have been deleted since an earlier try. Then nothing may start in it.
                     exists = found.stored is not None or found.active is not None
                     if found.same is None and had_conversation and not exists:

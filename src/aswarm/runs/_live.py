@@ -183,6 +183,10 @@ class LiveLog(LiveEntries):
         self._show_written()
         return is_written
 
+    def unschedule(self) -> None:
+        """Leave the unwritten entries to the transaction of the end."""
+        self._writer.unschedule()
+
     def unwritten(self, last: Entry | None = None) -> LogRow | None:
         """Return a row of the log with the unwritten entries and `last`. Readers see `last` only after the commit."""
         return self._writer.row(None if last is None else last.to_log())
