@@ -9,16 +9,18 @@ from collections.abc import Iterator
 from aswarm import Agent
 from aswarm.runs import show_everything
 from aswarm.serve import bearer, create_app
+from aswarm.serve._endpoints import STATUSES
 from aswarm.serve._service import routes_of
 from tests.support.contract.documentation import PROJECT
 
 PAGE = (PROJECT / "docs/reference/http-routes.md").read_text(encoding="utf-8")
 SOURCES = [*(PROJECT / "src/aswarm/runs").glob("*.py"), *(PROJECT / "src/aswarm/serve").rglob("*.py")]
-# The places of the status and the code among the arguments of each refusal.
-REFUSED_BY = {"Refusal": (0, 1), "InvalidRequest": ("status_code", "code"), "AnswersRefused": ("status_code", "code")}
+# The place of the code among the arguments of each refusal. The first argument of `Refusal` is the status.
+REFUSED_BY: dict[str, int | str] = {"Refusal": 1, "InvalidRequest": "code", "AnswersRefused": "code"}
 # Refusals whose status and code do not stand in one place of the source.
 COMPUTED = {
     (400, "content_filter", ""),
+    (400, "invalid_request", ""),  # on Chat Completions
     (404, "not_found", ""),
     (405, "method_not_allowed", ""),
     (409, "arguments_changed", "AnswersRefused"),
@@ -56,14 +58,16 @@ def refusals() -> Iterator[tuple[int, str, str]]:
     """Status, code and exception of each refusal in the source."""
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and (places := REFUSED_BY.get(name := ast.unparse(node.func))):
+            if isinstance(node, ast.Call) and (place := REFUSED_BY.get(name := ast.unparse(node.func))):
                 arguments = [*enumerate(node.args), *((each.arg, each.value) for each in node.keywords)]
                 values = {at: each.value for at, each in arguments if isinstance(each, ast.Constant)}
-                status, code = (values.get(at) for at in places)
+                code = values.get(place)
+                status = values.get(0) if name == "Refusal" else STATUSES.get(str(code), 400)
                 if isinstance(status, int) and isinstance(code, str):
                     yield status, code, name if name == "AnswersRefused" else ""
             if isinstance(node, ast.ClassDef) and "RequestRefused" in map(ast.unparse, node.bases):
                 assigned = [each for each in node.body if isinstance(each, ast.Assign)]
                 members = {ast.unparse(each.targets[0]): each.value for each in assigned}
-                if members.keys() >= {"status_code", "code"}:
-                    yield ast.literal_eval(members["status_code"]), ast.literal_eval(members["code"]), node.name
+                if "code" in members:
+                    code = ast.literal_eval(members["code"])
+                    yield STATUSES[code], code, node.name

@@ -35,7 +35,7 @@ async def test_another_answer_is_refused(tmp_path: Path, shop: Shop) -> None:
         assert (await asked.answer({"p": True})).id == answered.id
         with pytest.raises(AnswersRefused, match=answered.id) as refused:
             await asked.answer({"p": False})
-        assert (refused.value.code, refused.value.status_code) == ("call_not_open", 409)
+        assert refused.value.code == "call_not_open"
         with pytest.raises(RunActive):
             await answered.answer({"p": True})
         shop.go.set()

@@ -66,21 +66,18 @@ def decisions(
             raise InvalidRequest(
                 f"the answer to the call {shown(answer.call_id, _SHOWN)} does not name the run that waits; send its id as run",
                 code="run_missing",
-                status_code=422,
             )
         elif strict:
             raise InvalidRequest(
                 f"the call {shown(answer.call_id, _SHOWN)} does not wait for an answer; it may already have one. Load the "
                 "conversation again to see which calls are open",
                 code="call_not_open",
-                status_code=409,
             )
     missing = [call.id for index, call in open_calls.items() if index in marks and index not in by_index]
     if complete and missing:
         raise InvalidRequest(
             f"the calls {', '.join(missing)} also wait for answers; send an answer to each call",
             code="answers_missing",
-            status_code=422,
         )
     return by_index
 
@@ -141,7 +138,7 @@ def _check(call: OpenCall, decision: Decision, data: Any) -> None:
     if not isinstance(decision, Approve | Answer):
         return
     if (fault := fault_of_expected(call.id, decision.expected, arguments_or_text(call.arguments))) is not None:
-        raise InvalidRequest(fault, code="arguments_changed", status_code=409)
+        raise InvalidRequest(fault, code="arguments_changed")
     if isinstance(decision, Approve) and decision.arguments is not None:
         an_object(decision.arguments, "arguments")
     if isinstance(decision, Answer) and is_run_inside(data):
@@ -156,14 +153,13 @@ def _check_inside(call: OpenCall, decisions: Decisions, messages: Sequence[Messa
         raise InvalidRequest(
             f"inside the call {call.id!r}, no call with the id or index {shown(closed[0], _SHOWN)} waits for an answer",
             code="call_not_open",
-            status_code=409,
         )
     try:
         by_index = by_position(list(inside.values()), decisions)
         decided = {index: as_decision(inside[index].id, decision) for index, decision in by_index.items()}
     except ConfigurationError as error:
         text = f"the answer to the call {call.id!r}: {error}"
-        raise InvalidRequest(text, code="invalid_request", status_code=422) from error
+        raise InvalidRequest(text, code="invalid_request") from error
     for index, decision in decided.items():
         _check(inside[index], decision, marks.get(index, {}).get("data"))
 
@@ -176,7 +172,6 @@ def _approval(answer: CallAnswer) -> CallAnswer:
             f"the call {shown(answer.call_id, _SHOWN)} waits for an approval, and the answer is {shown(answer.data, _SHOWN)}; "
             'send {"approved": true} or {"approved": false, "reason": "..."}',
             code="not_an_approval",
-            status_code=422,
         )
     arguments, reason = data.get("arguments", data.get("editedArgs")), data.get("reason")
     expected = data.get("expected", answer.expected)

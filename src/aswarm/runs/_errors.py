@@ -15,11 +15,10 @@ _SHOWN = 100
 class RequestRefused(AswarmError):  # noqa: N818 - named after the event
     """Base class of the errors of `Runs`: a request that was refused, and changed nothing.
 
-    `code`: the name of the error for clients. `status_code`: the HTTP status of a service.
+    `code`: the name of the error for clients.
     """
 
     code: str = "refused"
-    status_code: int = 400
 
 
 class InvalidRequest(RequestRefused):
@@ -28,13 +27,11 @@ class InvalidRequest(RequestRefused):
     Args:
         message: The text for people.
         code: The name of the error for programs.
-        status_code: The HTTP status.
         param: The field of the body with the fault, or None.
     """
 
-    def __init__(self, message: str, *, code: str, status_code: int = 400, param: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str, param: str | None = None) -> None:
         super().__init__(message)
-        self.status_code = status_code
         self.code = code
         self.message = message
         self.param = param
@@ -44,7 +41,6 @@ class RunNotFound(RequestRefused):
     """The user has no such run, or its log was deleted."""
 
     code = "run_not_found"
-    status_code = 404
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"there is no run {run_id!r}")
@@ -54,7 +50,6 @@ class ConversationNotFound(RequestRefused):
     """The user has no such conversation."""
 
     code = "conversation_not_found"
-    status_code = 404
 
     def __init__(self, conversation: str) -> None:
         super().__init__(f"there is no conversation {conversation!r}")
@@ -64,7 +59,6 @@ class AgentNotFound(RequestRefused):
     """There is no agent of this name."""
 
     code = "agent_not_found"
-    status_code = 404
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no agent {name!r}")
@@ -74,7 +68,6 @@ class RunActive(RequestRefused):
     """The conversation has an active run, `run_id`, which a client can read or cancel."""
 
     code = "run_active"
-    status_code = 409
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"the conversation has a running run, {run_id!r}; read it, or cancel it")
@@ -87,7 +80,6 @@ class TooManyRuns(RequestRefused):
     def __init__(self, whose: Literal["user", "service"], retry_after: float = 5) -> None:
         super().__init__(f"the {whose} has reached the limit of concurrent runs; wait until one of these runs ends")
         self.code: str = "too_many_runs" if whose == "user" else "service_full"
-        self.status_code: int = 429 if whose == "user" else 503
         self.retry_after: int = math.ceil(retry_after)
 
 
@@ -95,7 +87,6 @@ class ShuttingDown(RequestRefused):
     """The service is shutting down and starts no more runs. `retry_after`: seconds to wait."""
 
     code = "shutting_down"
-    status_code = 503
     retry_after: int = 1
 
     def __init__(self) -> None:
@@ -106,7 +97,6 @@ class KeyReused(RequestRefused):
     """The idempotency key, or the run id, belongs to a run of another request."""
 
     code = "key_reused"
-    status_code = 422
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"this key belongs to the run {run_id!r}, which another request started; send a new key")
@@ -114,12 +104,11 @@ class KeyReused(RequestRefused):
 
 
 class AnswersRefused(RequestRefused):
-    """Answers that do not fit the open calls: 409 for an answer to a call that is not open, otherwise 422."""
+    """Answers that do not fit the open calls, for example an answer to a call that is not open."""
 
-    def __init__(self, message: str, *, code: str, status_code: int) -> None:
+    def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
         self.code = code
-        self.status_code = status_code
 
 
 # --- values of clients ---
@@ -132,7 +121,7 @@ def invalid(param: str, expected: str, value: object) -> InvalidRequest:
 
 def fault_at(param: str, message: str) -> InvalidRequest:
     """Return the error for a fault in this field of the body."""
-    return InvalidRequest(message, code="invalid_request", status_code=422, param=param)
+    return InvalidRequest(message, code="invalid_request", param=param)
 
 
 def an_object(value: object, param: str) -> Mapping[str, Any]:

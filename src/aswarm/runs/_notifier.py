@@ -79,7 +79,7 @@ class _Watched(News):
     readers = 0
 
 
-class _EndOfRun:
+class _AwaitedEnd:
     """The end of a run, for `callers` tasks. `has_come`: whether the run has ended. `last`: its last entry, if known."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Notifier:
         self.is_draining = False
         self._database, self._live = database, live
         self._watched: dict[str, _Watched] = {}
-        self._ends: dict[str, _EndOfRun] = {}
+        self._ends: dict[str, _AwaitedEnd] = {}
         self._is_closed = False
         self._read_elsewhere = Counter[str]()  # run id of another process: the number of its readers in this process
         self._unread: dict[LiveLog, float] = {}  # when a run without readers is cancelled
@@ -225,7 +225,7 @@ class Notifier:
 
         Raises RuntimeError if the runs are closed before the end.
         """
-        end = self._ends.setdefault(run_id, _EndOfRun())
+        end = self._ends.setdefault(run_id, _AwaitedEnd())
         end.callers += 1
         self.poll_soon(self._end_poll)
         try:

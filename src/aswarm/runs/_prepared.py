@@ -315,14 +315,14 @@ def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, 
         run_id, complete = asker(stored, last_run), bool(new.answers)
         decided = decisions(new.answers, stored.messages, strict=new.strict, complete=complete, last_run=run_id)
     except InvalidRequest as error:
-        raise AnswersRefused(error.message, code=error.code, status_code=error.status_code) from error
+        raise AnswersRefused(error.message, code=error.code) from error
     if decided:
         return decided
     last = stored.messages[-1]["role"] if stored.messages else None
     if last == "user" or (new.continues and last == "tool" and not stored.waiting):
         return False
     text = "the request adds nothing to the conversation; send a new message or an answer"
-    raise AnswersRefused(text, code="nothing_new", status_code=409)
+    raise AnswersRefused(text, code="nothing_new")
 
 
 def _split(stored: Stored, messages: list[Message]) -> tuple[list[Message], list[Message]]:
@@ -342,10 +342,10 @@ def _new_messages(new: NewRun, stored: Stored) -> list[Message]:
             if all(message["content"] in contents for message in messages_of(new)):
                 return []
             text = "a request with answers cannot have a new message; send the message after the end of the resumed run"
-            raise AnswersRefused(text, code="interrupt_open", status_code=409)
+            raise AnswersRefused(text, code="interrupt_open")
         if stored.waiting and waiting_entries(stored.messages):
             text = "the conversation has a call that waits for an answer; answer this interrupt first"
-            raise AnswersRefused(text, code="interrupt_open", status_code=409)
+            raise AnswersRefused(text, code="interrupt_open")
     messages = messages_of(new) if new.strict else not_stored(messages_of(new), stored.messages)
     return normalize(messages)
 
@@ -385,7 +385,7 @@ def conversation_key(user: str, conversation: str) -> str:
 
 
 def _invalid_id(text: str) -> InvalidRequest:
-    return InvalidRequest(text, code="invalid_request", status_code=422, param="conversation")
+    return InvalidRequest(text, code="invalid_request", param="conversation")
 
 
 def user_prefix(user: str) -> str:

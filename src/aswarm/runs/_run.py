@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from aswarm._log.stored import RunRecord
 from aswarm._record.entries import Entry
@@ -16,13 +15,11 @@ from aswarm._values.errors import ConfigurationError, RunError
 from aswarm._values.messages import normalize
 from aswarm._values.run_keywords import Messages
 
+from . import _base  # the module, because it imports this one
 from ._answers import answers_of
 from ._errors import AnswersRefused, RunActive
 from ._requests import NewRun, WhileRunning
 from ._starting import ending_of
-
-if TYPE_CHECKING:
-    from ._base import Runs
 
 
 class Run:
@@ -32,7 +29,7 @@ class Run:
     known record of the run. After the end of the run, each method that waits for the end updates it.
     """
 
-    def __init__(self, runs: Runs, record: RunRecord) -> None:
+    def __init__(self, runs: _base.Runs, record: RunRecord) -> None:
         self._runs = runs
         self._registry = runs._registry  # noqa: SLF001 - shared with its runs
         self.record = record
@@ -125,7 +122,7 @@ class Run:
             if active.run_id == self.id:
                 raise
             text = f"the run {self.id!r} does not wait for an answer; the later run {active.run_id!r} is active"
-            raise AnswersRefused(text, code="call_not_open", status_code=409) from active
+            raise AnswersRefused(text, code="call_not_open") from active
 
     async def send(
         self,

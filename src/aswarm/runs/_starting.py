@@ -74,7 +74,7 @@ def _without_answer(stored: Stored) -> Transaction[Stored]:
     before = (yield from _statements.load(stored.id, users[-1] + 1)) if users else None
     if before is None:
         text = "the conversation has no message of the user, so there is no answer to regenerate"
-        raise AnswersRefused(text, code="nothing_new", status_code=409)
+        raise AnswersRefused(text, code="nothing_new")
     return replace(before, revision=stored.revision)
 
 
@@ -94,7 +94,7 @@ def prepare(setup: Setup, run_id: str, new: NewRun, found: Found, *, has_changed
     try:
         if has_changed and new.answers:  # the open calls may be different now
             text = "another program has just changed the conversation; load its open calls again, and answer these"
-            raise AnswersRefused(text, code="conflict", status_code=409)
+            raise AnswersRefused(text, code="conflict")
         last_run = None if found.last is None else found.last.id
         return PreparedRun.of_request(setup, run_id, new, stored, last_run, found.asked)
     except AnswersRefused:

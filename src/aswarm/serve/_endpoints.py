@@ -26,13 +26,25 @@ from aswarm._values.text import NO_RUN
 from aswarm.runs import ClientTool, InvalidRequest, NewRun, RequestRefused, Run, RunActive
 from aswarm.serve.wires.requests import ClientRequest, NewMessage
 
-from ._responses import RunStream, Wire, while_connected
+from ._responses import LogStream, Wire, while_connected
 
 if TYPE_CHECKING:
     from ._service import Service
 
 logger = logging.getLogger("aswarm")
 _MOST_TOLD = 100  # names are texts of clients
+
+# The HTTP statuses of the codes of a `RequestRefused`. Any other code is 400.
+STATUSES = {
+    **dict.fromkeys(("run_not_found", "conversation_not_found", "agent_not_found", "model_not_found"), 404),
+    **dict.fromkeys(("run_active", "call_not_open", "arguments_changed", "interrupt_open"), 409),
+    **dict.fromkeys(("nothing_new", "conflict"), 409),
+    **dict.fromkeys(("invalid_request", "key_reused", "run_missing", "answers_missing", "not_an_approval"), 422),
+    **dict.fromkeys(("unknown_key", "unsupported_part", "unsupported_context"), 422),
+    "too_many_runs": 429,
+    "service_full": 503,
+    "shutting_down": 503,
+}
 
 
 # --- errors and JSON as responses ---
@@ -61,14 +73,13 @@ def refusal_of(error: AswarmError) -> Refusal:
     """Return the refusal for an error of `Runs` or of a store. Do not pass a ConfigurationError: it is a fault of the service."""
     if isinstance(error, Refusal):
         return error
-    if isinstance(error, InvalidRequest):
-        extra = {} if error.param is None else {"param": error.param}
-        return Refusal(error.status_code, error.code, error.message, extra=extra)
     if isinstance(error, RequestRefused):
         retry_after: float | None = getattr(error, "retry_after", None)
         headers = {} if retry_after is None else {"retry-after": str(retry_after)}
         extra = {"run": error.run_id} if isinstance(error, RunActive) else {}
-        return Refusal(error.status_code, error.code, str(error), headers=headers, extra=extra)
+        if isinstance(error, InvalidRequest) and error.param is not None:
+            extra = {"param": error.param}
+        return Refusal(STATUSES.get(error.code, 400), error.code, str(error), headers=headers, extra=extra)
     return Refusal(503, "unavailable", "the service cannot do this now; try again later", headers={"retry-after": "5"})
 
 
@@ -176,9 +187,9 @@ async def read_json(request: Request, limit: int) -> Any:
         raise Refusal(422, "invalid_request", f"the body is not JSON: {error}") from error
 
 
-def stream(service: Service, run: Run, wire: Wire, headers: Mapping[str, str] | None = None) -> RunStream:
+def stream(service: Service, run: Run, wire: Wire, headers: Mapping[str, str] | None = None) -> LogStream:
     """Return the response that streams a run to the client."""
-    return RunStream(run, wire, heartbeat_seconds=service._heartbeat_seconds, show=service._show, headers=headers)
+    return LogStream(run, wire, heartbeat_seconds=service._heartbeat_seconds, show=service._show, headers=headers)
 
 
 async def start(service: Service, request: Request, new: NewRun) -> Run:
@@ -237,7 +248,7 @@ def check_messages(service: Service, messages: Iterable[NewMessage]) -> None:
             text = (
                 f"{place} is a sound, which the Responses API does not take; this service calls its model over that API"
             )
-            raise InvalidRequest(text, code="unsupported_part", status_code=422, param=place)
+            raise InvalidRequest(text, code="unsupported_part", param=place)
         if message.name is not None and uses_responses(service.runs.swarm):
             tell_left_out(service, ["the name of a message, which the Responses API does not have"])
 
@@ -259,7 +270,7 @@ def notes_of(service: Service, notes: Sequence[str]) -> Sequence[Message]:
             'context[0]: this service does not take the context of a page; the option agui_context="message" of the service '
             "gives it to the model"
         )
-        raise InvalidRequest(text, code="unsupported_context", status_code=422, param="context[0]")
+        raise InvalidRequest(text, code="unsupported_context", param="context[0]")
     text = "The page of the user shows:\n" + "\n".join(f"- {note}" for note in notes)
     limit = service._text_characters
     if len(text) > limit:

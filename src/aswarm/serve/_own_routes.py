@@ -20,7 +20,7 @@ from aswarm.runs import Run, Show, show_answers
 from aswarm.runs.executors import LiveEntries, check_show
 
 from ._endpoints import Refusal, refusal_response
-from ._responses import HEARTBEAT_SECONDS, RunStream, StreamResponse, Wire, read_frames, while_connected
+from ._responses import HEARTBEAT_SECONDS, LogStream, StreamResponse, Wire, read_frames, while_connected
 from .wires.native.encoder import NativeWire
 
 logger = logging.getLogger("aswarm")
@@ -50,7 +50,7 @@ def respond(
         # A browser's EventSource reconnects after a 200, and stops after a 204:
         # https://html.spec.whatwg.org/multipage/server-sent-events.html
         return HttpResponse(status_code=204)
-    return RunStream(run, wire, after=after, heartbeat_seconds=heartbeat_seconds, show=show)
+    return LogStream(run, wire, after=after, heartbeat_seconds=heartbeat_seconds, show=show)
 
 
 def _position_of(request: Request) -> int:

@@ -178,7 +178,7 @@ async def _is_sent(send: Send, message: Message) -> bool:
     return True
 
 
-class RunStream(StreamResponse):
+class LogStream(StreamResponse):
     """Response with the frames of a run. The service owns the run, which continues if the client disconnects."""
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aswarm.cli.commands.batch import stopping
-from aswarm.cli.commands.batch.command import finish
+from aswarm.cli.commands.batch.stopping import finish
 from aswarm.cli.commands.batch.threads import DaemonWorker, in_thread
 from tests.support.runtime.virtual_time import virtual_backend
 

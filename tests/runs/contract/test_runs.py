@@ -76,7 +76,7 @@ def test_an_id_that_no_database_accepts_is_refused_with_its_place(text: str) -> 
     for name in ("run_id", "key"):
         with pytest.raises(InvalidRequest, match=f"{name} must be text that a database accepts") as caught:
             NewRun("ann", "c", "Hi!", **{name: text})
-        assert (caught.value.status_code, caught.value.param) == (422, name)
+        assert (caught.value.code, caught.value.param) == ("invalid_request", name)
     with pytest.raises(ConfigurationError, match=r"the id of the user .* must be text that a database accepts"):
         NewRun(text, "c", "Hi!")
 
@@ -290,7 +290,7 @@ async def test_a_user_has_a_limited_number_of_runs_at_once(place: Open) -> None:
         await it.start(user="bob")
         with pytest.raises(TooManyRuns) as of_service:
             await it.start(user="cleo")
-        assert (of_user.value.status_code, of_service.value.status_code) == (429, 503)
+        assert (of_user.value.code, of_service.value.code) == ("too_many_runs", "service_full")
         assert of_user.value.retry_after > 0
 
 

@@ -1,4 +1,4 @@
-// Requests to the service, and the reader of a run's log, which reconnects after a cut.
+// Requests, and the reader of a run's log, which reconnects.
 
 import { ENDINGS } from "./fold.js";
 
@@ -70,7 +70,7 @@ export async function post(path, body = {}, method = "POST") {
 	}
 }
 
-// Follow the log of a run: `onEntry` gets each entry once and in order, up to the last.
+// Follow the log of a run: `onEntry` gets each entry once, in order.
 export async function follow(run, { after = -1, onEntry, onState, signal }) {
 	let failures = 0;
 	while (!signal.aborted) {

@@ -1,4 +1,4 @@
-// The conversation: messages, turns of agents, their calls, handoffs, and the input box.
+// The conversation, and the input box.
 
 import { Call, endOf, took } from "./calls.js";
 import { historyView, textOf, together } from "./fold.js";
@@ -128,7 +128,7 @@ function Past({ messages, start }) {
 	})}<//>`;
 }
 
-// Runs in order, with the messages between them that have no log.
+// Runs in order, and the messages without a log.
 function segments() {
 	const parts = [];
 	const messages = state.stored?.messages || [];

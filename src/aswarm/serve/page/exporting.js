@@ -32,7 +32,7 @@ export function download(name, text) {
 	setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-// Without localhost or HTTPS there is no clipboard: the text is selected.
+// Without HTTPS there is no clipboard: the text is selected.
 export async function copy(text, field) {
 	try {
 		await navigator.clipboard.writeText(text);

@@ -1,6 +1,6 @@
 // The log of a run as data to draw.
 
-// Only data: images are shown: another server would learn about the reader.
+// Only data: another server would learn about the reader.
 const isImage = (part) => /^data:image\//.test(part.image_url?.url);
 const named = (part) => part.text || `[${part.file?.filename || part.image_url?.url || part.type}]`;
 export const partsOf = (content) => (Array.isArray(content) ? content : content ? [{ type: "text", text: content }] : []);
@@ -135,13 +135,14 @@ export class RunView {
 		});
 	}
 
-	// The states of the calls without a result, and the texts that only the history has.
+	// States, and texts that only the history has.
 	turnFinished({ answers, open = [], unknown = [] }) {
 		for (const call of this.turn.calls) {
-			if (unknown.includes(call.index)) call.state = "unknown";
-			else if (!open.includes(call.index) && (call.state === "ready" || call.state === "waiting")) call.state = "skipped";
-			const answer = answers.find((each) => each.index === call.index);
-			if (answer && call.content !== undefined) call.content = answer.content;
+			const { index, state, content } = call;
+			if (unknown.includes(index)) call.state = "unknown";
+			else if (!open.includes(index) && /ready|waiting/.test(state)) call.state = "skipped";
+			const answer = answers.find((each) => each.index === index);
+			if (answer && content !== undefined) call.content = answer.content;
 		}
 	}
 
@@ -170,14 +171,14 @@ export class RunView {
 		this.settle();
 	}
 
-	// Set the states of the calls when the run ends. The log of a process that died, or of an older version, lacks the end of its last turn.
+	// A log may lack the end of its last turn.
 	settle() {
 		const states = { running: "unknown", writing: "cut", ready: "skipped", waiting: "skipped" };
 		for (const turn of this.turns) {
 			turn.done = true;
 			for (const call of turn.calls) call.state = states[call.state] || call.state;
 		}
-		const last = this.turns.filter((turn) => turn.calls.length).at(-1);
+		const last = this.turns.findLast((turn) => turn.calls.length);
 		for (const open of this.waiting) {
 			const call = last?.calls.find((each) => each.index === open.index);
 			if (call) Object.assign(call, { state: "waiting", kind: open.kind, reason: open.reason ?? call.reason, data: open.data ?? call.data });
@@ -202,7 +203,7 @@ export class RunView {
 	}
 }
 
-// Messages without a log, such as the messages of a fork, in the same form.
+// Messages without a log, in the same form.
 export function historyView(messages, start) {
 	const blocks = [];
 	let turn = null;

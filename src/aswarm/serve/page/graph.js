@@ -1,4 +1,4 @@
-// The agents and their handoffs, in rows by their distance from the first agent; the active agent is highlighted.
+// The agents and their handoffs, in rows by their distance from the first agent.
 
 import { hue, lastRun, state } from "./state.js";
 import { html } from "./vendor/htm-preact.js";

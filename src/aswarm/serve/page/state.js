@@ -192,7 +192,7 @@ function onEnd(view) {
 	if (lastRun() === view) update({ decisions: {} });
 }
 
-// Texts for screen readers: each event of a running run, but not each word.
+// For screen readers: events of a running run, not each word.
 const SPOKEN = {
 	HandedOff: ({ source, target }) => `${source} handed off to ${target}.`,
 	ToolCallStarted: ({ name }) => `${name} is running.`,
@@ -213,7 +213,7 @@ function announceEntry(view, entry) {
 
 // --- actions of the user ---
 
-// Start a run. Return whether the service accepted it.
+// Start a run. Return whether it was accepted.
 async function start(body, id = state.id) {
 	const isNew = id === null;
 	const name = isNew ? randomId() : id;
@@ -240,7 +240,7 @@ async function start(body, id = state.id) {
 	}
 }
 
-// The body of a message with a text, with files, or with both.
+// The body of a message with text, files, or both.
 const bodyOf = (text, files) => (files.length ? { content: [...(text ? [{ type: "text", text }] : []), ...files] } : { text });
 
 export const say = (text, files) => start({ ...bodyOf(text, files), ...(state.id === null && state.agent ? { agent: state.agent } : {}) });
@@ -294,7 +294,7 @@ export async function stop() {
 	}
 }
 
-// Fork the first `keep` messages, and send `text` there, if any.
+// Fork the first `keep` messages, and send `text`.
 export const fork = (keep, text = null, files = []) => fromDialog(async () => {
 	const from = state.id;
 	const { conversation: id } = await post(`${chat(from)}/fork`, { after: keep });
@@ -367,7 +367,7 @@ async function poll() {
 	}
 }
 
-// Failed polls slow down: the browser logs each failed request in its console.
+// Failed polls slow down: browsers log each failure.
 async function watch() {
 	for (;;) {
 		await pause((document.hidden ? 8000 : 1500) * 2 ** Math.min(failures, 5));

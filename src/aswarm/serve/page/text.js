@@ -133,7 +133,7 @@ export function Markdown({ text }) {
 
 // --- differences ---
 
-// The lines of two texts as [" " | "-" | "+", line].
+// Lines of two texts as [" " | "-" | "+", line].
 export function difference(before, after) {
 	const [a, b] = [before.split("\n"), after.split("\n")];
 	let start = 0;

@@ -40,7 +40,7 @@ _BASE64 = re.compile("[A-Za-z0-9+/]+={0,2}")
 def unsupported(place: str, kind: object, advice: str) -> InvalidRequest:
     """Return the error for a part that no provider takes. `kind`: its type."""
     text = f"{place} has the type {shown(kind, _SHOWN)}, which this service cannot send to a model; {advice}"
-    return InvalidRequest(text, code="unsupported_part", status_code=422, param=f"{place}.type")
+    return InvalidRequest(text, code="unsupported_part", param=f"{place}.type")
 
 
 def check_keys(data: Mapping[str, Any], known: Collection[str], place: str) -> None:
@@ -49,7 +49,7 @@ def check_keys(data: Mapping[str, Any], known: Collection[str], place: str) -> N
         if key not in known and key not in _NO_CONTENT and isinstance(value, str | list | dict) and value:
             param = f"{place}.{key}" if place else key
             text = f"{param} is a key that this service does not read; remove it"
-            raise InvalidRequest(text, code="unknown_key", status_code=422, param=param)
+            raise InvalidRequest(text, code="unknown_key", param=param)
 
 
 def an_address(value: object, param: str) -> str:

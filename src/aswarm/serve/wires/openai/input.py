@@ -82,7 +82,6 @@ def chat_request(body: object) -> ChatRequest:
         raise InvalidRequest(
             "messages must have a message with the role user and a content",
             code="invalid_request",
-            status_code=400,
             param="messages",
         )
     return ChatRequest(
@@ -103,7 +102,7 @@ def chat_request(body: object) -> ChatRequest:
 
 def unknown_model(name: str) -> InvalidRequest:
     """Return the error for a model name that is not the name of an agent."""
-    return InvalidRequest(f"The model {name!r} does not exist.", code="model_not_found", status_code=404, param="model")
+    return InvalidRequest(f"The model {name!r} does not exist.", code="model_not_found", param="model")
 
 
 def _tools(data: Mapping[str, Any]) -> list[ClientTool]:

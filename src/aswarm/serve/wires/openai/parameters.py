@@ -80,7 +80,7 @@ DEFAULTS: Mapping[str, Collection[object]] = {
 
 def refused(param: str, text: str) -> InvalidRequest:
     """Return the error for a parameter."""
-    return InvalidRequest(text, code="unsupported", status_code=400, param=param)
+    return InvalidRequest(text, code="unsupported", param=param)
 
 
 def settings_in(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def settings_in(data: Mapping[str, Any]) -> dict[str, Any]:
             is_valid, wanted = SENT[key]
             if not is_valid(value) and value != []:
                 text = f"{key} must be {wanted}, not {shown(value, _SHOWN)}"
-                raise InvalidRequest(text, code="invalid_request", status_code=400, param=key)
+                raise InvalidRequest(text, code="invalid_request", param=key)
             settings |= {} if value == [] else {key: value}
         elif not any(type(value) is type(default) and value == default for default in DEFAULTS.get(key, ())):
             raise refused(key, f"{key} is not supported by this server; leave it out")

@@ -30,7 +30,7 @@ from aswarm.serve._endpoints import (
     tell_left_out,
     uses_responses,
 )
-from aswarm.serve._responses import RunStream, while_connected
+from aswarm.serve._responses import LogStream, while_connected
 from aswarm.serve.wires.requests import ClientRequest
 
 from .encoder import OpenAIWire, error_body, failure_head, model_body, models_body, whole_completion
@@ -137,7 +137,7 @@ async def _answer(
     # A client of this API cannot reconnect. So its answer continues while the service drains.
     patience = service._drain_seconds
     if asked.stream:
-        return RunStream(run, wire, heartbeat_seconds=service._heartbeat_seconds, show=service._show, patience=patience)
+        return LogStream(run, wire, heartbeat_seconds=service._heartbeat_seconds, show=service._show, patience=patience)
     notifier = registry_of(run).notifier
     with notifier.reading(run.record):
         async with while_connected(request.receive, notifier, patience):
