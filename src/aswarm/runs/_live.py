@@ -39,6 +39,7 @@ class LiveEntries:
     """
 
     is_fenced = False
+    _hidden_from: int | None = None  # readers do not get the entries from this number on
 
     def __init__(self) -> None:
         self.news = News()
@@ -66,12 +67,9 @@ class LiveEntries:
         start = after + 1 - self._first
         if self.is_fenced or (start < 0 and not self._follows(after)):
             return None
-        entries = self._entries[max(0, start) : self._shown()]
+        shown = self._hidden_from - self._first if self._hidden_from is not None else None
+        entries = self._entries[max(0, start) : shown]
         return None if not entries and self.ended.is_set() else entries
-
-    def _shown(self) -> int:
-        """Return how many of the entries in memory readers may get."""
-        return len(self._entries)
 
     def _follows(self, after: int) -> bool:  # noqa: ARG002 - `LiveLog` overrides this, and reads the argument
         """Return whether the oldest entry in memory follows the entry `after`, although numbers between them are missing."""
@@ -137,6 +135,7 @@ class LiveLog(LiveEntries):
     def add_last(self, entry: Entry) -> None:
         """Add the last entry, which is already in the log with all entries before it."""
         self._starting.clear()
+        self._hidden_from = None
         super().add(entry)
 
     def add(self, entry: Entry) -> None:
@@ -148,6 +147,7 @@ class LiveLog(LiveEntries):
             kind == "ToolProgress" and INSIDE in fields and fields["value"]["type"] == "ToolCallStarted"
         ):
             self._starting.append(entry.seq)
+            self._hidden_from = self._starting[0]
         self._entries.append(entry)
         self._writer.add(line)
         if not self._starting:
@@ -159,11 +159,9 @@ class LiveLog(LiveEntries):
         """Schedule a write of the unwritten entries."""
         self._writer.schedule()
 
-    def _shown(self) -> int:
-        return self._starting[0] - self._first if self._starting else len(self._entries)
-
     def _forget_old(self) -> None:
-        unneeded = min(self._writer.next - self._first, self._shown()) - _KEPT
+        shown = self.last + 1 if self._hidden_from is None else self._hidden_from
+        unneeded = min(self._writer.next, shown) - self._first - _KEPT
         if unneeded > _KEPT:
             self._first += unneeded
             del self._entries[:unneeded]
@@ -196,6 +194,7 @@ class LiveLog(LiveEntries):
         if self._starting:
             while self._starting and self._starting[0] < self._writer.next:
                 self._starting.popleft()
+            self._hidden_from = self._starting[0] if self._starting else None
             self.news.wake()
 
     # In the thread of the database:

@@ -153,7 +153,7 @@ class Notifier:
                         group.start_soon(self._repeat, poll)
                     else:
                         await self._repeat(poll)
-            due = min((poll.due for poll in self._polls if poll.is_needed()), default=math.inf)
+            due = min([poll.due for poll in self._polls if poll.is_needed()], default=math.inf)
             with anyio.CancelScope(deadline=due):
                 await self._wanted.wait()
 
