@@ -84,7 +84,7 @@ async def main():
 asyncio.run(main())
 """,
     "a batch command": """
-from aswarm.cli.commands.batch.command import run
+from aswarm.cli.commands.batch.stopping import run
 
 async def main():
     print("Done.")

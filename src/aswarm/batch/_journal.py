@@ -14,7 +14,7 @@ The entries of an item are written in order. One thread writes the entries of al
 only the last entries. A written entry survives a crash of the process. After a wait for the disk, all earlier entries also
 survive a power failure.
 
-`recorder` documents the replay of a call. A call without an outcome is in `Response.unknown_calls`. An item with RunFinished
+`entry_recorder` documents the replay of a call. A call without an outcome is in `Response.unknown_calls`. An item with RunFinished
 does not run again: the batch returns the recorded `Response`.
 
 A rerun starts each item from its first message. The loop makes the same requests and calls, and the recorder answers them from

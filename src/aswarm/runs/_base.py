@@ -32,6 +32,7 @@ from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Transaction
 from aswarm._swarm import AsyncSwarm, require_client
 from aswarm._values.agent import Agent
+from aswarm._values.errors import ConfigurationError
 from aswarm._values.messages import normalize
 from aswarm._values.run_keywords import Messages
 from aswarm.conversations._base import SQLStore
@@ -93,6 +94,8 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         self.agents: Mapping[str, Agent] = setup.agents
         self.limits: Limits = limits
         self.is_open: bool = False
+        if not isinstance(store, SQLStore):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
+            raise ConfigurationError(f"store must be a store with a database, not {type(store).__name__}")
         database = self._database = store._database  # noqa: SLF001 - the runs are in the database of the conversations
         self._registry = Registry(self, setup, database, version)
         self._deleter = Deleter(database, limits)
@@ -141,6 +144,8 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
     @abstractmethod
     def enqueue(self, run_id: str) -> Transaction[None] | None:
         """Return the statements that put a new run into a queue, in the transaction that records the run.
+
+        This only returns statements, and does nothing else: it may be called more than once for a run.
 
         The run then has the status "queued", until a process calls `take`. None: this process executes the run at once.
         """
@@ -253,12 +258,12 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
     # --- starting ---
 
     @overload
-    async def start(self, new: NewRun) -> Run: ...
+    async def start(self, agent: NewRun, /) -> Run: ...
 
     @overload
     async def start(
         self,
-        new: str | Agent,
+        agent: str | Agent,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
         *,
@@ -270,7 +275,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
 
     async def start(
         self,
-        new: NewRun | str | Agent,
+        agent: NewRun | str | Agent,
         messages: Messages | None = None,
         context_variables: Mapping[str, Any] | None = None,
         *,
@@ -282,11 +287,11 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         """Start a run, and record it with its messages. If a run with this `run_id` or `key` exists, return that run.
 
         Args:
-            new: The agent, or its name: another process finds the agent by its name. Or a `NewRun`, which has all arguments.
+            agent: The agent, or its name: another process finds the agent by its name. Or a `NewRun` without other arguments.
             messages: The new messages; a str is a message of the user.
             context_variables: The context variables of a new conversation.
             run_id: The id of the run; with None, this creates an id.
-            user: The id of the user who owns the run.
+            user: The id of the user who owns the run; without a user, it is "-".
             conversation: The id of the conversation; with None, this creates a conversation that has the id of the run.
             key: An idempotency key of the user.
 
@@ -294,28 +299,27 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
             RunActive, TooManyRuns, KeyReused, ConversationNotFound, AgentNotFound, InvalidRequest,
             ShuttingDown, ConfigurationError: Then no run was started.
         """
-        if isinstance(new, NewRun):
-            run_id, conversation, key = new.run_id, new.conversation, new.key
+        if isinstance(agent, NewRun):
+            if (messages, context_variables, run_id, user, conversation, key) != (None, None, None, "", None, None):
+                raise ConfigurationError("start() with a NewRun takes no other arguments; set them in the NewRun")
+            return Run(self, await self._start(agent, agent.run_id or clocks.urandom(16).hex(), is_new=_is_new(agent)))
         is_new = run_id is None and conversation is None and key is None
-        if not isinstance(new, NewRun):
-            agent = self._setup.name_of(new, messages)
-            run_id = clocks.urandom(16).hex() if run_id is None else run_id
-            new = NewRun(
-                user or NO_USER, run_id if conversation is None else conversation, normalize(messages or ()), agent=agent,
-                run_id=run_id, key=key, context_variables=context_variables,
-            )  # fmt: skip
-        return Run(self, await self._start(new, is_new=is_new))
+        name = self._setup.name_of(agent, messages)
+        run_id = clocks.urandom(16).hex() if run_id is None else run_id
+        new = NewRun(
+            user or NO_USER, run_id if conversation is None else conversation, normalize(messages or ()), agent=name,
+            run_id=run_id, key=key, context_variables=context_variables,
+        )  # fmt: skip
+        return Run(self, await self._start(new, run_id, is_new=is_new))
 
-    async def _start(self, new: NewRun, *, is_new: bool) -> RunRecord:
+    async def _start(self, new: NewRun, run_id: str, *, is_new: bool) -> RunRecord:
         """Start a run. `is_new`: no other run can have its id, its key or its conversation, so there is nothing to look up."""
         self._setup.agent(new.agent)
         has_changed = had_conversation = False
         while True:
             self._check_open()
             try:
-                # Otherwise a cancellation could leave a recorded run that nothing executes.
                 with anyio.CancelScope(shield=True):
-                    run_id = new.run_id or clocks.urandom(16).hex()
                     found = _starting.Found(None) if is_new else await self._registry.look_up(new, run_id)
                     # The conversation may have been deleted since an earlier try. Then nothing may start in it.
                     exists = found.stored is not None or found.active is not None
@@ -331,9 +335,9 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
             except RunActive as active:
                 await self._after_active(active, new)
             except Conflict:
-                has_changed = True
-            except _starting.StartAgain:
-                pass
+                has_changed, is_new = True, False
+            except _starting.StartAgain:  # or the insert was committed, but the answer of the database was lost
+                is_new = False
             else:
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 return record  # pyright: ignore[reportPossiblyUnboundVariable] - nothing cancels the shielded scope
@@ -421,7 +425,8 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
             live.cancel(reason)
             await live.wait_for_end()
         elif record.is_running:
-            await self._database.run(log.request_cancel, run_id, reason)
+            cancel = partial(log.request_cancel, run_id, reason)
+            await self._database.submit(cancel, notifies=True)  # wakes the process that executes the run
         return await self._registry.wait_for_end(record)
 
     async def forget(self, conversation: str, *, user: str) -> None:
@@ -438,3 +443,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         if not is_database_text(user, conversation):
             raise ConversationNotFound(conversation)
         await self._deleter.clear(conversation, user)
+
+
+def _is_new(new: NewRun) -> bool:
+    return new.run_id is None and new.conversation is None and new.key is None

@@ -109,7 +109,7 @@ class Notifier:
         self._database, self._live = database, live
         self._watched: dict[str, _Watched] = {}
         self._ends: dict[str, _AwaitedEnd] = {}
-        self._is_closed = False
+        self.is_closed = False
         self._read_elsewhere = Counter[str]()  # run id of another process: the number of its readers in this process
         self._unread: dict[LiveLog, float] = {}  # when a run without readers is cancelled
         self._stopping: dict[anyio.CancelScope, float] = {}
@@ -229,17 +229,14 @@ class Notifier:
         end.callers += 1
         self.poll_soon(self._end_poll)
         try:
-            if not self._is_closed:
+            if not self.is_closed:
                 await end.is_over.wait()
         finally:
             end.callers -= 1
             if not end.callers and self._ends.get(run_id) is end:
                 del self._ends[run_id]
         if not end.has_come:
-            raise RuntimeError(
-                f"the runs were closed before the end of the run {run_id!r}. Another process continues the run, or this "
-                "process continues it when it opens the runs again"
-            )
+            raise closed_before_end(run_id)
         return end.last
 
     def _end(self, run_id: str, last: Entry | None = None) -> None:
@@ -315,10 +312,12 @@ class Notifier:
     # --- shutdown ---
 
     def close(self) -> None:
-        """Raise an error in the callers that still wait for the end of a run."""
-        self._is_closed = True
+        """Raise an error in the callers that still wait for entries or for the end of a run."""
+        self.is_closed = True
         for end in self._ends.values():
             end.is_over.set()
+        for watched in self._watched.values():
+            watched.wake()
 
     def drain(self) -> None:
         """Wake all readers, and stop the scopes of `stops_scope`."""
@@ -344,3 +343,11 @@ class Notifier:
 def _patience(live: LiveLog) -> float:
     policy = live.record.on_disconnect
     return policy if isinstance(policy, float | int) else 0.0
+
+
+def closed_before_end(run_id: str) -> RuntimeError:
+    """Return the error of a task that waits for a run whose `Runs` are closed."""
+    return RuntimeError(
+        f"the runs were closed before the end of the run {run_id!r}. Another process continues the run, or this process continues "
+        "it when it opens the runs again"
+    )

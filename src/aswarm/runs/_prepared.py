@@ -117,8 +117,9 @@ class Setup:
     def name_of(self, agent: str | Agent, messages: Messages | None) -> str:
         """Return the name of the agent of `Runs.start`. Raises ConfigurationError."""
         if messages is None or not isinstance(agent, str | Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
+            given = "no messages" if messages is None else f"a value of the type {type(agent).__name__}"
             raise ConfigurationError(
-                f"start() needs a NewRun, such as NewRun('a user', 'a conversation', 'Hi!'), not {type(agent).__name__}"
+                f"start() needs an agent and messages, such as start('support', 'Hi!'), or a NewRun; it got {given}"
             )
         if isinstance(agent, str) or agent.name in self.agents:
             return agent if isinstance(agent, str) else agent.name

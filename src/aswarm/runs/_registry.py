@@ -20,6 +20,7 @@ from aswarm._log.texts import is_database_text
 from aswarm._record.entries import Entry, entries_of, now
 from aswarm._record.fold import whole_end
 from aswarm._runtime import clocks
+from aswarm._runtime.backend import BackgroundTask, wait_shielded
 from aswarm._sql.database import Database
 from aswarm._sql.liveness import Liveness
 from aswarm._sql.processes import Processes
@@ -30,7 +31,7 @@ from . import _starting
 from ._attempt import Execution
 from ._errors import KeyReused, RunNotFound
 from ._live import LiveLog
-from ._notifier import Notifier
+from ._notifier import Notifier, closed_before_end
 from ._prepared import PreparedRun, Setup, conversation_key
 from ._requests import NewRun
 
@@ -101,19 +102,24 @@ class Registry:
         )  # fmt: skip
         owner = None if is_queued else f"{self.processes.name}#{clocks.urandom(6).hex()}"
         insert = partial(_starting.insert, record, run, owner, self.version, self.enqueue)
-        is_over = anyio.Event()
-        self.starts.add(is_over)
-        try:
+
+        async def record_and_execute() -> None:
             await self.database.submit(insert, durable=True, notifies=True)
             if not is_queued:
                 live = LiveLog(record, 1, self.database)
                 live.add_first(run.first)
-                attempt = Execution(self, live, run)
                 self.notifier.note_start(live)
-                self.tasks.start_soon(attempt.execute)
+                self.tasks.start_soon(Execution(self, live, run).execute)
+
+        # A task of its own, because a plain `task.cancel()` ignores shields: it would leave a recorded run that nothing executes.
+        is_over = anyio.Event()
+        self.starts.add(is_over)
+        task = BackgroundTask(record_and_execute, is_over.set)
+        try:
+            await wait_shielded(is_over)
         finally:
             self.starts.discard(is_over)
-            is_over.set()
+        await task.result()
         return record
 
     async def take(self, run_id: str, **options: Unpack[log.TakeOptions]) -> Execution | None:
@@ -194,10 +200,12 @@ class Registry:
             if (live := self.live.get(run_id)) is not None and (entries := await live.next(after, seconds)) != ():
                 return entries
             with self.notifier.watching(run_id) as news:
-                changed = news.next(seconds)
+                changed = news.next(max(0.0, until - anyio.current_time()))
                 entries = await self._read_log(run_id, after, user)
                 if entries is not None:
                     return entries
+                if self.notifier.is_closed:
+                    raise closed_before_end(run_id)
                 self.notifier.poll_soon()
                 await changed.wait()
             if self.notifier.is_draining or anyio.current_time() >= until:

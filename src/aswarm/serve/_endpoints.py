@@ -142,7 +142,7 @@ async def error_response(request: Request, error: Exception) -> Response:
         for kind in (RequestRefused, StoreError):
             app.add_exception_handler(kind, error_response)
 
-    A service responds in the same way: with the status of the error, and `{"error": {"code", "message"}}`. For RunActive, the
+    A service responds in the same way: with the status of its code, and `{"error": {"code", "message"}}`. For RunActive, the
     error also has `run`, the id of the active run.
     """
     return refusal_response(_refusal(request, error))

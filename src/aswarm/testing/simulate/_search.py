@@ -34,7 +34,7 @@ Invariant: TypeAlias = Callable[[World], None]
 FOLDER = "simulations"
 _MOST_TRIES = 200  # of the shrinking
 _CONFIRMATIONS = 3
-_STEPS_NEARBY = 12  # a crash may need another step on asyncio's loop, where I/O takes other numbers of callbacks
+_STEPS_NEARBY = 40  # a crash may need another step on asyncio's loop, where I/O takes other numbers of callbacks
 _MOST_REAL_SECONDS = 10.0
 DAY = 86_400.0
 
