@@ -326,7 +326,10 @@ async def test_a_first_guess_gets_an_answer() -> None:
     """A text is one message of the user; `start` names what it needs."""
     assert NewRun("ann", messages="Hi!").digest == NewRun("ann", messages=[{"role": "user", "content": "Hi!"}]).digest
     async with AsyncSwarm(ScriptedModel(["Hello."]).client()) as swarm, LocalRuns(swarm, agents=Agent()) as runs:
-        with pytest.raises(ConfigurationError, match=r"start\(\) needs an agent and messages, such as start\(.*\), or a NewRun; it got no messages"):
+        with pytest.raises(
+            ConfigurationError,
+            match=r"start\(\) needs an agent and messages, such as start\(.*\), or a NewRun; it got no messages",
+        ):
             await runs.start("Hi!")  # type: ignore[arg-type]
         run = await runs.get_run((await runs.start(NewRun("ann", "c", "Hi!"))).id, user="ann")
         assert (await run.result()).text == "Hello."
