@@ -161,7 +161,7 @@ class ToolCaller:
             valid_arguments(call.tool, call.arguments)
         except ToolArgumentsError:
             return False
-        announce(call, emit)
+        emit(announcement(call))
         result = as_result(call.tool.function())
         call.finish(outcome := ToolOutcome(result.value, result))
         emit(finished_event(call, outcome))
@@ -431,10 +431,6 @@ def _error(call: Call, hold: Hold, text: str) -> UndeclaredHold | None:
 
 
 # --- events ----------------------------------------------------------------------------------------------------------
-
-
-def announce(call: Call, emit: Emit) -> None:
-    emit(announcement(call))
 
 
 def announcement(call: Call) -> ToolCallStarted:

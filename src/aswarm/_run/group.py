@@ -14,7 +14,7 @@ from aswarm._values.events import Emit
 
 from .call import Call
 from .current_call import Running, running, set_running
-from .execution import ToolCaller, announce, finished_event, wait
+from .execution import ToolCaller, announcement, finished_event, wait
 from .handlers import ToolHandler
 
 
@@ -88,4 +88,4 @@ def _taken_from(failures: list[tuple[int, BaseException]]) -> BaseException:
 
 
 async def _started(call: Call, emit: Emit) -> None:
-    announce(call, emit)
+    emit(announcement(call))
