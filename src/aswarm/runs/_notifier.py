@@ -45,7 +45,7 @@ class News:
 
     def __init__(self) -> None:
         self._event: anyio.Event | None = None
-        self._within = math.inf  # seconds until the timer wakes the tasks; infinite without a timer
+        self._due = math.inf  # when the timer wakes the tasks; infinite without a timer
         self._stop_timer: Callable[[], object] = lambda: None
 
     def wake(self) -> None:
@@ -56,15 +56,15 @@ class News:
 
     def next(self, seconds: float = math.inf) -> anyio.Event:
         """Return an event that the next `wake` sets. After this number of seconds, it is set in any case, or earlier."""
-        if seconds < self._within:
+        if seconds < math.inf and (due := anyio.current_time() + seconds) < self._due:
             self._stop_timer()
-            self._within, self._stop_timer = seconds, call_later(seconds, self._wake_in_time)
+            self._due, self._stop_timer = due, call_later(seconds, self._wake_in_time)
         if self._event is None:
             self._event = anyio.Event()
         return self._event
 
     def _wake_in_time(self) -> None:
-        self._within = math.inf
+        self._due = math.inf
         self.wake()
 
     def end(self) -> None:
