@@ -19,6 +19,7 @@ import anyio
 import sniffio
 
 from aswarm._log import runs as log
+from aswarm._log.runs import TakeOptions
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
 from aswarm._sql.processes import Processes
@@ -234,7 +235,7 @@ class DurableRuns(Runs):
             if attempt.is_superseded:
                 raise asyncio.CancelledError  # otherwise DBOS would record the end of a run that another attempt continues
 
-    async def take(self, run_id: str, **options: Unpack[log.TakeOptions]) -> Execution | None:
+    async def take(self, run_id: str, **options: Unpack[TakeOptions]) -> Execution | None:
         """See `Runs.take`. While this process drains, this raises CancelledError."""
         if self.is_draining:
             raise asyncio.CancelledError

@@ -23,6 +23,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from aswarm._log import runs as log
+from aswarm._log.runs import TakeOptions
 from aswarm._log.stored import Conflict, RunRecord, RunStatus
 from aswarm._log.texts import database_text, is_database_text
 from aswarm._record.entries import Entry
@@ -174,7 +175,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
                         is_over |= await self.recover(run_id)
         return is_over
 
-    async def take(self, run_id: str, **options: Unpack[log.TakeOptions]) -> Execution | None:
+    async def take(self, run_id: str, **options: Unpack[TakeOptions]) -> Execution | None:
         """Start the next attempt of a run, in this process. Returns None for an ended run.
 
         Afterwards, no earlier attempt can write to the run. With `is_queued`, a run that is not in the queue is not taken. With
