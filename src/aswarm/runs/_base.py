@@ -303,19 +303,21 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         if isinstance(agent, NewRun):
             if (messages, context_variables, run_id, user, conversation, key) != (None, None, None, "", None, None):
                 raise ConfigurationError("start() with a NewRun takes no other arguments; set them in the NewRun")
-            return Run(self, await self._start(agent, agent.run_id or clocks.urandom(16).hex(), is_new=_is_new(agent)))
-        is_new = run_id is None and conversation is None and key is None
-        name = self._setup.name_of(agent, messages)
-        run_id = clocks.urandom(16).hex() if run_id is None else run_id
-        new = NewRun(
-            user or NO_USER, run_id if conversation is None else conversation, normalize(messages or ()), agent=name,
-            run_id=run_id, key=key, context_variables=context_variables,
-        )  # fmt: skip
-        return Run(self, await self._start(new, run_id, is_new=is_new))
+            new, given = agent, (agent.run_id, agent.conversation, agent.key)
+        else:
+            given, name = (run_id, conversation, key), self._setup.name_of(agent, messages)
+            run_id = clocks.urandom(16).hex() if run_id is None else run_id
+            new = NewRun(
+                user or NO_USER, run_id if conversation is None else conversation, normalize(messages or ()), agent=name,
+                run_id=run_id, key=key, context_variables=context_variables,
+            )  # fmt: skip
+        # No other run can have a new id, the conversation with this id, or no key: then there is nothing to look up.
+        return Run(self, await self._start(new, is_new=given == (None, None, None)))
 
-    async def _start(self, new: NewRun, run_id: str, *, is_new: bool) -> RunRecord:
-        """Start a run. `is_new`: no other run can have its id, its key or its conversation, so there is nothing to look up."""
+    async def _start(self, new: NewRun, *, is_new: bool) -> RunRecord:
+        """Start a run. `is_new`: start without a look-up in the first try."""
         self._setup.agent(new.agent)
+        run_id = new.run_id or clocks.urandom(16).hex()  # the same in each try
         has_changed = had_conversation = False
         while True:
             self._check_open()
@@ -444,7 +446,3 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         if not is_database_text(user, conversation):
             raise ConversationNotFound(conversation)
         await self._deleter.clear(conversation, user)
-
-
-def _is_new(new: NewRun) -> bool:
-    return new.run_id is None and new.conversation is None and new.key is None

@@ -35,7 +35,13 @@ from aswarm._values.json import from_fields, is_object
 from aswarm._values.messages import Message, normalize
 from aswarm._values.run_keywords import Messages
 from aswarm.conversations import Change, Stored
-from aswarm.conversations._changes import common_messages, storable, with_new, with_sendable_text
+from aswarm.conversations._changes import (
+    common_messages,
+    storable,
+    with_new,
+    with_sendable_text,
+    without_last_question,
+)
 
 from ._answers import decisions
 from ._errors import AgentNotFound, AnswersRefused, ConversationNotFound, InvalidRequest
@@ -292,8 +298,8 @@ class PreparedRun:
         """Return the change of the conversation at the end of the run. `error`: the error of a failed run."""
         before = self.messages
         messages = [*before, *response.messages]
-        while isinstance(error, RunRefused) and messages and messages[-1]["role"] == "user":
-            del messages[-1]  # a guard has refused this message; the next run must not send it
+        if isinstance(error, RunRefused):
+            messages = without_last_question(messages)
         keep = common_messages(before, messages)
         context, _ = storable(response.context_variables, dict(self.context))
         name = response.agent.name if self.agents.find(response.agent.name) is response.agent else self.starts_with
