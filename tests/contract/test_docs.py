@@ -40,7 +40,10 @@ HOME = "https://github.com/aswarm-dev/aswarm"
 # tests/providers/test_recipes.py runs them, against servers of those providers
 RECIPES = PROJECT / "docs/guides/providers.md"
 # The packages that these need do not run on the oldest versions that aswarm promises.
-NEED = {PROJECT / "docs/guides/mcp.md": "mcp", PROJECT / "docs/guides/durable.md": "dbos"}
+NEED = {
+    PROJECT / f"docs/guides/{page}.md": need
+    for page, need in (("mcp", "mcp"), ("durable", "dbos"), ("recipes", "dbos"))
+}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
