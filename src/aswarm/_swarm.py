@@ -37,6 +37,7 @@ from ._values.agent import Agent, Response, default_model
 from ._values.budget import Budget, checked_budget
 from ._values.errors import ConfigurationError
 from ._values.events import LoopEvent
+from ._values.foreign_names import explained
 from ._values.output import T
 from ._values.run_keywords import (
     AnyOutputRun,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from .batch._journal import Journal
 
 
+@explained
 class AsyncSwarm:
     """Runs agents. Any number of concurrent runs may share a swarm, even in several event loops. Creating a swarm is cheap.
 
@@ -448,3 +450,4 @@ def _open_journal(path: str | PathLike[str], fingerprint: Mapping[str, str], age
 
 # For the packages of aswarm that record runs. A service without a key fails when it starts, because it requires a client then.
 prepare, require_client = AsyncSwarm._prepare, AsyncSwarm._open_client
+AsyncSwarm._run_to_end.__qualname__ = "AsyncSwarm.run"  # the name in Python's warning about a forgotten `await`

@@ -51,6 +51,8 @@ def agents() -> list[Agent]:
     assert_type(Agent(name="Desk", functions=[planner]), Agent[Any])
     assert_type(Guide(language="de", output=Trip), Guide)
     Agent(nme="Desk")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    Agent("Desk")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    Agent().run("Hi")  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     Agent(functions=7)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
     wider: Agent[Trip | str] = planner
     return [planner, Agent(), Guide(), wider]

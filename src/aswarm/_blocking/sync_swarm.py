@@ -34,6 +34,7 @@ from aswarm._values.agent import Agent, Response, Result
 from aswarm._values.budget import Budget
 from aswarm._values.decisions import Approve
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.foreign_names import explained
 from aswarm._values.output import T
 from aswarm._values.run_keywords import (
     AnyOutputRun,
@@ -168,6 +169,7 @@ class SwarmKeywords(TypedDict, total=False):
     resources: Mapping[str, object] | None
 
 
+@explained
 class Swarm:
     """Runs agents and waits for them. Any number of threads may share a Swarm.
 

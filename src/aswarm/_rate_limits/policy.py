@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.failures import Backoff, requested_wait
+from aswarm._values.foreign_names import explained
 from aswarm._values.json import is_count
 
 # A minute plus one second, because a server counts requests when they arrive, and some requests take longer to arrive.
@@ -49,6 +50,7 @@ _MOST_PAID = 10
 _REFUTING = 2
 
 
+@explained
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimits:
     """Maximum of requests and of tokens in any minute, over all runs of a swarm. None means no limit.

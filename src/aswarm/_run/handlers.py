@@ -110,7 +110,7 @@ STEPS = {"get_chat_completion": "complete", "handle_function_result": "call_tool
 def check_steps(swarm: object, own: Mapping[str, object]) -> None:
     """Raise ConfigurationError if a subclass overrides a method of Swarm that no run calls. `own`: the original methods."""
     for name, handler in STEPS.items():
-        method = getattr(swarm, name, None)
+        method = vars(swarm).get(name) or getattr(type(swarm), name, None)  # no call of `__getattr__` in each run
         if getattr(method, "__func__", method) is not own.get(name):
             raise ConfigurationError(
                 f"{type(swarm).__name__} replaces {name}, which run() never calls; pass middleware=[...] with a function "

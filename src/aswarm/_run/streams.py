@@ -32,6 +32,7 @@ from aswarm._values.events import (
     TurnStarted,
     typed_events,
 )
+from aswarm._values.foreign_names import explained
 from aswarm._values.output import T_co
 from aswarm._values.run_keywords import Messages
 
@@ -238,6 +239,7 @@ class _Stream(Generic[E, T_co]):
             self._when_dropped.detach()
 
 
+@explained
 class ClassicStream(_Stream[ClassicEvent, Any], AsyncGenerator[ClassicEvent, None]):
     """The async generator of Swarm's events. `run(stream=True)` returns it. Awaiting the stream returns the stream itself.
 
@@ -272,6 +274,7 @@ class ClassicStream(_Stream[ClassicEvent, Any], AsyncGenerator[ClassicEvent, Non
 _CHANGES_OUTPUT = (TextDelta, ToolCallDelta, CompletionFinished)
 
 
+@explained
 class EventStream(_Stream[Event, T_co], AsyncIterator[Event]):
     """The async context manager that `stream()` returns. Inside its block, iterate over it to get live typed events.
 

@@ -28,6 +28,7 @@ from typing import (
 
 from aswarm._values.decisions import RUNS_ELSEWHERE
 from aswarm._values.errors import ConfigurationError, Hold
+from aswarm._values.foreign_names import explained, hint
 from aswarm._values.json import fault_of_json, is_object, shown
 from aswarm._values.local_names import keep_local_names
 from aswarm._values.settings import Limiter
@@ -52,31 +53,14 @@ _NAMES = (
     "name",
     "description",
 )
-_APPROVE = "pass approve=True, or a function that decides for each call"
-_RETRIES = "raise ToolError in the function: the model gets its text, and may call again"
-_SCHEMA = "pass your own JSON schema to function_tool(function, name=..., description=..., parameters=...)"
-_OPTIONS_OF_OTHER_LIBRARIES = {
-    "needs_approval": _APPROVE,
-    "requires_approval": _APPROVE,
-    "max_retries": _RETRIES,
-    "retries": _RETRIES,
-    "name_override": "pass name=...",
-    "description_override": "pass description=...",
-    "strict_mode": "pass strict=True",
-    "args_schema": _SCHEMA,
-    "parameters": _SCHEMA,
-    "is_external": "external_tool(...) makes a tool without a function",
-}
 
 
 def check_names(options: Mapping[str, Any]) -> None:
     """Raise TypeError, which starts with Python's own text, for an option that `@tool` does not have."""
     for name in options:
         if name not in _NAMES:
-            remedy = _OPTIONS_OF_OTHER_LIBRARIES.get(name)
-            hint = f"{remedy}; " if remedy else ""
             raise TypeError(
-                f"tool() got an unexpected keyword argument {name!r}; {hint}the options are {', '.join(_NAMES)}"
+                f"tool() got an unexpected keyword argument {name!r}{hint('tool()', name)}; the options are {', '.join(_NAMES)}"
             )
 
 
@@ -310,6 +294,7 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     return _make_tool(options, function)
 
 
+@explained
 def function_tool(
     function: Callable[P, R],
     *,

@@ -26,6 +26,7 @@ from typing_extensions import TypeForm, TypeIs
 from .budget import Limit
 from .decisions import OpenCall
 from .errors import ConfigurationError, OutputError
+from .foreign_names import explained, hint
 from .json import is_array, is_object, jsonable
 from .local_names import keep_local_names
 from .messages import Message, MessageBlock, text_of
@@ -78,6 +79,7 @@ else:
     _TypedModel = _UntypedModel
 
 
+@explained
 class Agent(_TypedModel[T_co]):
     """Instructions and functions, with a name. Any number of concurrent runs may use one agent.
 
@@ -130,6 +132,9 @@ class Agent(_TypedModel[T_co]):
     def _name_unknown_fields(cls, values: object) -> object:
         given: Mapping[str, Any] = values if is_object(values) else {}
         functions = given.get("functions")
+        if isinstance(functions, str) or callable(functions) or is_agent(functions):
+            kind = type(functions).__name__
+            raise ConfigurationError(f"functions of an Agent must be a list, not {kind}; write functions=[...]")
         for function in (given.get("instructions"), *(functions if is_array(functions) else ())):
             keep_local_names(function)
         if cls.model_config.get("extra", "ignore") == "ignore":
@@ -195,29 +200,15 @@ def slug(agent_name: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "_", agent_name.lower()).strip("_")
 
 
-_FUNCTIONS = "pass functions, and agents to hand off to, as functions=[...]"
-_INSTRUCTIONS = "pass it as instructions=..."
-_OUTPUT = "for structured output, pass the type as output=..., and read `response.output`"
-# Field names of other libraries. They are errors, because an agent without its tools or its prompt would still seem to work.
-_FIELDS_OF_OTHER_LIBRARIES = {
-    "tools": _FUNCTIONS,
-    "handoffs": _FUNCTIONS,
-    "prompt": _INSTRUCTIONS,
-    "system_prompt": _INSTRUCTIONS,
-    "system_message": _INSTRUCTIONS,
-    "output_type": _OUTPUT,
-    "response_format": _OUTPUT,
-}
-
-
 def _report_unknown_field(agent_type: type[Agent], key: str) -> None:
-    if key in _FIELDS_OF_OTHER_LIBRARIES:
-        raise ConfigurationError(f"Agent has no field {key!r}; {_FIELDS_OF_OTHER_LIBRARIES[key]}")
+    if remedy := hint("Agent field", key):
+        raise ConfigurationError(f"Agent has no field {key!r}{remedy}")
     fields = list(agent_type.model_fields)
     near = ["instructions"] if key == "description" else difflib.get_close_matches(key, fields, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; fields are {', '.join(fields)}"
-    # The levels of the stack: 1 this function, 2 the validator, 3 pydantic's __init__, 4 the line that creates the agent.
-    warnings.warn(f"Agent has no field {key!r}, it is ignored{hint}", UserWarning, stacklevel=4)
+    remedy = hint("Agent()", key) or (f"; did you mean {near[0]!r}?" if near else f"; fields are {', '.join(fields)}")
+    # The levels of the stack: 1 this function, 2 the validator, 3 pydantic's __init__, 4 the wrapper of `explained`, 5 the line
+    # that creates the agent.
+    warnings.warn(f"Agent has no field {key!r}, it is ignored{remedy}", UserWarning, stacklevel=5)
 
 
 def _shown_name(function: object) -> str:
@@ -279,21 +270,7 @@ _WHY = {
 }
 
 
-_TEXT = "the text of the answer is `response.text`, and structured output is `response.output`"
-_MESSAGES = "the messages of the run are `response.messages`"
-# Attributes of the results of other libraries.
-_ATTRIBUTES_OF_OTHER_LIBRARIES = {
-    "final_output": _TEXT,
-    "content": _TEXT,
-    "data": _TEXT,
-    "all_messages": _MESSAGES,
-    "new_messages": _MESSAGES,
-    "new_items": _MESSAGES,
-    "to_input_list": _MESSAGES,
-    "last_agent": "the active agent is `response.agent`",
-}
-
-
+@explained
 class Response(BaseModel, Generic[T_co]):  # noqa: PLW1641 - mutable, so not hashable
     """The result of a run. Its history is always valid, even after an error or a cancellation.
 
@@ -338,13 +315,6 @@ class Response(BaseModel, Generic[T_co]):  # noqa: PLW1641 - mutable, so not has
         if not isinstance(other, Response):
             return NotImplemented
         return {**self.__dict__, "run_id": ""} == {**other.__dict__, "run_id": ""}
-
-    if not TYPE_CHECKING:  # with a visible `__getattr__`, type checkers would accept every name
-
-        def __getattr__(self, name: str) -> Any:
-            if name in _ATTRIBUTES_OF_OTHER_LIBRARIES:
-                raise AttributeError(f"Response has no attribute {name!r}; {_ATTRIBUTES_OF_OTHER_LIBRARIES[name]}")
-            return super().__getattr__(name)
 
     @field_serializer("agent", when_used="json")
     def _name_agent(self, agent: Agent | None) -> str | None:

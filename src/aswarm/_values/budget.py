@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from .errors import ConfigurationError
+from .foreign_names import explained
 from .json import is_array, is_count, is_count_from_0, is_object
 
 # The limits, in the order of the checks. `Response.spent` names the first limit that was reached.
@@ -16,6 +17,7 @@ Then = Literal["stop", "answer", "raise"]
 _PAIR = 2
 
 
+@explained
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """The limits of one run. The run checks them before each request and each call. By default, there is no limit (None).

@@ -12,6 +12,8 @@ import warnings
 from types import FunctionType
 from typing import Any
 
+from .foreign_names import explain_names
+
 
 def publish(namespace: dict[str, Any]) -> None:
     """Set `__module__` of the classes and functions in `__all__` to the package with this namespace.
@@ -19,6 +21,7 @@ def publish(namespace: dict[str, Any]) -> None:
     A name that another package has already published does not change, unless that package is inside of this package.
     """
     package = namespace["__name__"]
+    explain_names(namespace)
     for name in namespace["__all__"]:
         value = namespace[name]
         home = getattr(value, "__module__", package)

@@ -10,6 +10,7 @@ from typing_extensions import TypeForm
 
 from .budget import Budget
 from .decisions import Resume
+from .foreign_names import hint
 from .output import Output, T, as_output
 
 Messages = str | list[Any] | tuple[Any, ...]
@@ -115,28 +116,6 @@ class AnyStream(AnyOutputRun, total=False):
 # --- reading the arguments --------------------------------------------------------------------------------------------
 
 
-_CONTEXT = "pass a dict as context_variables=..."
-_MESSAGES = "pass the earlier messages and the new one as messages=[...]"
-_OUTPUT = "pass the type of the answer as output=..."
-_TURNS = "pass the largest number of completions as max_turns=..."
-_KEYWORDS_OF_OTHER_LIBRARIES = {
-    "context": _CONTEXT,
-    "deps": f"{_CONTEXT}, and clients and connections as resources={{...}}",
-    "history": _MESSAGES,
-    "input": _MESSAGES,
-    "message_history": _MESSAGES,
-    "output_type": _OUTPUT,
-    "response_format": _OUTPUT,
-    "max_iterations": _TURNS,
-    "max_steps": _TURNS,
-    "model": "pass the model of all agents as model_override=...",
-    "model_settings": "give them to the agent: Agent(model_settings={...})",
-    "session": "use store.conversation(...) of aswarm.conversations",
-    "tools": "give functions to the agent: Agent(functions=[...])",
-    "usage_limits": "pass budget=Budget(...)",
-}
-
-
 def checked_keywords(method: str, keywords: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """Return the keywords, with an `Output` as `output`.
 
@@ -144,9 +123,8 @@ def checked_keywords(method: str, keywords: Mapping[str, Any], kind: type) -> di
     """
     for name in keywords:
         if name not in kind.__annotations__:
-            remedy = _KEYWORDS_OF_OTHER_LIBRARIES.get(name)
-            hint = f"; {remedy}" if remedy else ""
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{hint}")
+            remedy = hint("Swarm()" if method == "Swarm" else "run()", name)
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{remedy}")
     return {**keywords, "output": as_output(keywords.get("output"))} if "output" in keywords else {**keywords}
 
 

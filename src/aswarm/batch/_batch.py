@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self
 
+from aswarm._values.foreign_names import explained
 from aswarm._values.output import T_co
 from aswarm._values.text import NO_RUN
 from aswarm.extensions import BackgroundTask
@@ -33,6 +34,7 @@ class _FixedLimit:
         """Do nothing, because the limit never grows."""
 
 
+@explained
 class Batch(AsyncIterator[Completed[T_co] | Failed], Generic[T_co]):
     """The async context manager that `AsyncSwarm.batch()` returns. Inside the block, iterate over it to get the outcomes.
 

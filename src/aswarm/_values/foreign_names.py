@@ -1,0 +1,226 @@
+"""Names of other libraries, and the names to use instead, which error texts contain.
+
+The decorators add methods that type checkers do not see. So type checkers still report an unknown name.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _by_name(remedies: Mapping[str, str]) -> dict[str, str]:
+    """Return the remedy for each name. The keys of `remedies` are names, separated by spaces."""
+    return {name: remedy for names, remedy in remedies.items() for name in names.split()}
+
+
+_RUN = "a swarm runs agents: await AsyncSwarm().run(agent, messages)"
+_RUN_BLOCKING = "without await, use Swarm().run(agent, messages)"
+_STREAM = "use async with AsyncSwarm().stream(agent, messages) as run"
+_FUNCTIONS = "pass functions, and agents to hand off to, as functions=[...]"
+_INSTRUCTIONS = "pass it as instructions=..."
+_MESSAGES = "pass the earlier messages and the new one as messages=[...]"
+_CONTEXT = "pass a dict as context_variables=..."
+_OUTPUT = "pass the type of the answer as output=..."
+_SESSION = "use store.conversation(...) of aswarm.conversations"
+_GUARDS = "use aswarm.guards: AsyncSwarm(middleware=[guard_input(check)])"
+_CONTEXT_OF_A_FUNCTION = (
+    "a function gets data from its parameter context_variables, and clients from parameters with the hint Resource[T]"
+)
+_SETTING = "pass it as Agent(model_settings={'{name}': ...})"
+_SETTINGS = _by_name({
+    "temperature top_p top_k max_tokens max_completion_tokens max_output_tokens frequency_penalty presence_penalty seed stop"
+    " logprobs reasoning reasoning_effort verbosity service_tier store metadata user extra_headers extra_body extra_query"
+    " logit_bias prompt_cache_key": _SETTING
+})  # fmt: skip
+
+# For each place: the remedy for a name. `{name}` in a remedy is the name itself. "" is the remedy for a call with wrong positional
+# arguments.
+_REMEDIES: dict[str, dict[str, str]] = {
+    # Keywords.
+    "run()": _SETTINGS | _by_name({
+        "context": _CONTEXT,
+        "deps": _CONTEXT + ", and clients and connections as resources={...}",
+        "history input message_history": _MESSAGES,
+        "output_type response_format result_type": _OUTPUT,
+        "max_iterations max_steps": "pass the largest number of completions as max_turns=...",
+        "model": "pass the model of all agents as model_override=...",
+        "model_settings": "give them to the agent: Agent(model_settings={...})",
+        "instructions system_prompt": "give them to the agent: Agent(instructions=...)",
+        "session": _SESSION,
+        "tools functions": "give functions to the agent: Agent(functions=[...])",
+        "usage_limits": "pass budget=Budget(...)",
+        "timeout": "pass budget=Budget(seconds=...)",
+        "middleware hooks": "pass AsyncSwarm(middleware=[...])",
+    }),
+    "tool()": _by_name({
+        "needs_approval requires_approval": "pass approve=True, or a function that decides for each call",
+        "max_retries retries": "raise ToolError in the function: the model gets its text, and may call again",
+        "name_override": "pass name=...",
+        "description_override": "pass description=...",
+        "strict_mode": "pass strict=True",
+        "args_schema parameters": "pass your own JSON schema to function_tool(function, name=..., description=..., parameters=...)",
+        "is_external": "external_tool(...) makes a tool without a function",
+    }),
+    "function_tool()": {"": "function_tool takes your own JSON schema; @tool makes it from the hints of the function"},
+    "AsyncSwarm()": _SETTINGS | _by_name({
+        "api_key base_url organization project default_headers http_client max_retries timeout websocket_base_url":
+            "pass it to the client: AsyncSwarm(AsyncOpenAI({name}=...))",
+        "azure_endpoint api_version azure_deployment": "pass a client: AsyncSwarm(AsyncAzureOpenAI({name}=...))",
+        "openai_client llm": "pass it as client=...",
+        "deps": "pass clients and connections as resources={...}",
+        "max_turns": "pass it to run()",
+        "agents tools functions instructions": "an agent has them: Agent(functions=[...], instructions=...)",
+        "agent": "pass it to run(agent, messages)",
+        "hooks callbacks": "pass middleware=[...]",
+    }),
+    "Budget()": _by_name({
+        "max_tokens max_total_tokens total_tokens total_tokens_limit token_limit": "use tokens=...",
+        "max_turns max_steps max_iterations max_requests requests request_limit": "use turns=...",
+        "max_cost max_budget dollars usd": "use cost=...",
+        "max_seconds max_time timeout": "use seconds=...",
+        "max_tool_calls tool_calls_limit": "use tool_calls=...",
+    }),
+    "RateLimits()": _by_name({
+        "rpm max_rpm requests max_requests": "use requests_per_minute=...",
+        "tpm max_tpm tokens max_tokens": "use tokens_per_minute=...",
+    }),
+    # Fields of an agent. They are errors, because an agent without its tools or its prompt would still seem to work.
+    "Agent field": _by_name({
+        "tools handoffs": _FUNCTIONS,
+        "prompt system_prompt system_message": _INSTRUCTIONS,
+        "output_type response_format result_type": (
+            "for structured output, pass the type as output=..., and read `response.output`"
+        ),
+        "input_guardrails output_guardrails": _GUARDS,
+        "mcp_servers toolsets": "use aswarm.mcp, and pass the functions of the server as functions=[...]",
+    }),
+    "Agent()": {"": "pass keywords: Agent(name=..., model=..., instructions=..., functions=[...])", **_SETTINGS},
+    # Attributes.
+    "Agent": _by_name({
+        "run arun kickoff invoke ainvoke": _RUN,
+        "run_sync": _RUN_BLOCKING,
+        "run_stream run_streamed stream astream iter": _STREAM,
+        "tool tool_plain": "pass functions as Agent(functions=[...]), or append them to agent.functions",
+        "system_prompt": "pass a text or a function as Agent(instructions=...)",
+        "output_validator": "pass Agent(output=Output(Type, check=...))",
+        "as_tool": "use agent_tool(agent)",
+        "clone": "use agent.model_copy(update={...})",
+    }),
+    "AsyncSwarm": _by_name({
+        "run_sync": _RUN_BLOCKING,
+        "run_streamed run_stream astream": "use async with swarm.stream(agent, messages) as run",
+        "arun kickoff invoke ainvoke": "use await swarm.run(agent, messages)",
+        "close": "use await swarm.aclose(), or async with AsyncSwarm() as swarm",
+    }),
+    "Swarm": _by_name({
+        "run_sync kickoff invoke": "use swarm.run(agent, messages)",
+        "run_async arun ainvoke": _RUN,
+        "run_streamed run_stream": "use with swarm.stream(agent, messages) as run",
+        "aclose": "use swarm.close(), or with Swarm() as swarm",
+    }),
+    "Response": _by_name({
+        "final_output content data": "the text of the answer is `response.text`, and structured output is `response.output`",
+        "all_messages new_messages new_items to_input_list": "the messages of the run are `response.messages`",
+        "last_agent": "the active agent is `response.agent`",
+    }),
+    "EventStream": _by_name({
+        "stream_events stream_text stream_output": "the run itself yields its events: async for event in run",
+        "final_output get_output": "the answer is `run.response.text`, and structured output is `run.response.output`",
+    }),
+    # Names of the package.
+    "aswarm": _by_name({
+        "Runner AsyncRunner": _RUN,
+        "run_sync": _RUN_BLOCKING,
+        "AsyncAgent": "use Agent, with AsyncSwarm",
+        "RunContextWrapper RunContext ToolContext InjectedState": _CONTEXT_OF_A_FUNCTION,
+        "ModelSettings": "pass a dict: Agent(model_settings={...})",
+        "RunConfig": "pass keywords to run(), see RunKeywords",
+        "Session SQLiteSession": f"{_SESSION}, for example with SQLiteStore",
+        "handoff Handoff": "put the other agent into Agent(functions=[...])",
+        "input_guardrail output_guardrail GuardrailFunctionOutput": _GUARDS,
+        "UsageLimits": "use Budget",
+        "ModelRetry": "raise ToolError",
+    }),
+}  # fmt: skip
+_REMEDIES["Swarm()"] = {name: remedy.replace("Async", "") for name, remedy in _REMEDIES["AsyncSwarm()"].items()}
+
+
+def hint(place: str, name: str) -> str:
+    """Return the remedy for a foreign name, after "; ". Empty if the place has no such name."""
+    remedy = _REMEDIES.get(place, {}).get(name)
+    return f"; {remedy.replace('{name}', name)}" if remedy else ""
+
+
+def explained(described: F) -> F:
+    """Decorate a function or a class: the errors for foreign names contain the names to use.
+
+    These are a TypeError for a keyword, an AttributeError for an attribute, and, for a class that is only async, a TypeError for
+    `for` and `with`.
+    """
+    if isinstance(described, type):
+        _explain_class(described, described.__name__)
+        return cast("F", described)
+    return _explaining_call(f"{described.__name__}()", described)
+
+
+def _explain_class(kind: Any, name: str) -> None:
+    if f"{name}()" in _REMEDIES:
+        kind.__init__ = _explaining_call(f"{name}()", kind.__init__)
+    if name in _REMEDIES:
+        kind.__getattr__ = _explaining_attributes(name, getattr(kind, "__getattr__", None))
+    if hasattr(kind, "__aiter__"):
+        kind.__iter__ = _refuse("for")
+    if hasattr(kind, "__aenter__") and not hasattr(kind, "__enter__"):
+        kind.__enter__ = kind.__exit__ = _refuse("with")  # Python looks for both before it calls one
+
+
+def _explaining_call(place: str, function: F) -> F:
+    @functools.wraps(function)
+    def call(*args: Any, **keywords: Any) -> Any:
+        try:
+            return function(*args, **keywords)
+        except TypeError as error:
+            text = str(error)
+            remedy = hint(place, next((name for name in keywords if repr(name) in text), ""))
+            # Without a second frame in the traceback, the function was not entered, because its arguments do not fit.
+            if not remedy or (error.__traceback__ and error.__traceback__.tb_next):
+                raise
+            raise TypeError(f"{place}{text.partition('()')[2]}{remedy}") from None
+
+    return cast("F", call)
+
+
+def _explaining_attributes(place: str, inherited: Callable[[Any, str], Any] | None) -> Callable[[Any, str], Any]:
+    def __getattr__(self: Any, name: str) -> Any:  # noqa: N807 - the name in a traceback
+        if remedy := hint(place, name):
+            raise AttributeError(f"{place} has no attribute {name!r}{remedy}")
+        return (inherited or object.__getattribute__)(self, name)  # raises the usual error
+
+    return __getattr__
+
+
+def _refuse(keyword: str) -> Callable[..., NoReturn]:
+    def refuse(self: object, *_: object) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} needs `async {keyword}` instead of `{keyword}`")
+
+    return refuse
+
+
+def explain_names(namespace: dict[str, Any]) -> None:
+    """Give a package errors for foreign names that contain the names to use."""
+    package = namespace["__name__"]
+
+    def __getattr__(name: str) -> NoReturn:  # noqa: N807 - as above
+        if not (remedy := hint(package, name)):
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
+        # The import statement replaces the text of an AttributeError. It first calls this function of importlib.
+        is_import = sys._getframe(1).f_code.co_name == "_handle_fromlist"
+        raise (ImportError if is_import else AttributeError)(f"{package} has no name {name!r}{remedy}")
+
+    if package in _REMEDIES:
+        namespace["__getattr__"] = __getattr__

@@ -1,0 +1,102 @@
+"""Errors for names of other libraries, and for frequent mistakes: each text contains the name to use."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from typing import Any
+
+import anyio
+import pytest
+
+import aswarm
+from aswarm.testing import ScriptedModel
+
+# A program, and a part of the text of its exception.
+MISTAKES = [
+    # Names of the package.
+    ("from aswarm import Runner", "aswarm has no name 'Runner'; a swarm runs agents: await AsyncSwarm().run(agent, messages)"),
+    ("aswarm.Runner", "aswarm has no name 'Runner'; a swarm runs agents: await AsyncSwarm().run(agent, messages)"),
+    ("from aswarm import Agent, run_sync", "use Swarm().run(agent, messages)"),
+    ("from aswarm import RunContextWrapper", "its parameter context_variables"),
+    ("from aswarm import RunContext", "Resource[T]"),
+    ("from aswarm import ModelSettings", "Agent(model_settings={...})"),
+    ("from aswarm import SQLiteSession", "store.conversation(...)"),
+    ("from aswarm import Session", "aswarm.conversations"),
+    ("from aswarm import handoff", "Agent(functions=[...])"),
+    ("from aswarm import AsyncAgent", "use Agent, with AsyncSwarm"),
+    ("from aswarm import Nothing", "cannot import name 'Nothing' from 'aswarm'"),
+    ("aswarm.Nothing", "module 'aswarm' has no attribute 'Nothing'"),
+    # Agents.
+    ("Agent('openai:gpt-5')", "Agent() takes 1 positional argument but 2 were given; pass keywords: Agent(name=..., model=..."),
+    ("Agent().run('Hi')", "Agent has no attribute 'run'; a swarm runs agents: await AsyncSwarm().run(agent, messages)"),
+    ("Agent().run_sync('Hi')", "use Swarm().run(agent, messages)"),
+    ("@Agent().tool\ndef look_up(): ...", "pass functions as Agent(functions=[...])"),
+    ("Agent().nothing", "'Agent' object has no attribute 'nothing'"),
+    ("Agent(functions='look_up')", "functions of an Agent must be a list, not str; write functions=[...]"),
+    ("def look_up(): ...\nAgent(functions=look_up)", "must be a list, not function; write functions=[...]"),
+    ("Agent(functions=Agent(name='Orders'))", "must be a list, not Agent; write functions=[...]"),
+    ("Agent(input_guardrails=[])", "use aswarm.guards"),
+    ("Agent(temperature=0)", "it is ignored; pass it as Agent(model_settings={'temperature': ...})"),
+    # Swarms.
+    ("AsyncSwarm(api_key='x')", "AsyncSwarm() got an unexpected keyword argument 'api_key'; pass it to the client: AsyncSwarm("),
+    ("AsyncSwarm(base_url='x')", "AsyncSwarm(AsyncOpenAI(base_url=...))"),
+    ("Swarm(base_url='x')", "; pass it to the client: Swarm(OpenAI(base_url=...))"),
+    ("AsyncSwarm(nothing=1)", "AsyncSwarm.__init__() got an unexpected keyword argument 'nothing'"),
+    ("AsyncSwarm(resources=1)", "resources"),
+    ("AsyncSwarm().run_sync(Agent(), 'Hi')", "use Swarm().run(agent, messages)"),
+    ("AsyncSwarm().nothing", "'AsyncSwarm' object has no attribute 'nothing'"),
+    ("swarm.run(Agent(), 'Hi', temperature=0)", "run() got an unexpected keyword argument 'temperature'; pass it as Agent(model_s"),
+    ("Swarm(swarm.client).run(Agent(), 'Hi', deps=1)", "clients and connections as resources={...}"),
+    ("swarm.stream(Agent(), 'Hi', max_tokens=9)", "Agent(model_settings={'max_tokens': ...})"),
+    # Limits.
+    ("Budget(max_tokens=5)", "Budget() got an unexpected keyword argument 'max_tokens'; use tokens=..."),
+    ("Budget(request_limit=5)", "use turns=..."),
+    ("RateLimits(rpm=60)", "use requests_per_minute=..."),
+    ("RateLimits(tpm=60)", "use tokens_per_minute=..."),
+    # Tools.
+    ("@function_tool\ndef look_up(): ...", "@tool makes it from the hints of the function"),
+    ("@tool(needs_approval=True)\ndef delete(): ...", "pass approve=True"),
+    # Async objects.
+    ("for event in swarm.run(Agent(), 'Hi', stream=True): ...", "ClassicStream needs `async for` instead of `for`"),
+    ("for event in swarm.stream(Agent(), 'Hi'): ...", "EventStream needs `async for` instead of `for`"),
+    ("with swarm.stream(Agent(), 'Hi'): ...", "EventStream needs `async with` instead of `with`"),
+    ("with AsyncSwarm(): ...", "AsyncSwarm needs `async with` instead of `with`"),
+    ("with swarm.batch(Agent(), []): ...", "Batch needs `async with` instead of `with`"),
+    ("swarm.stream(Agent(), 'Hi').stream_events()", "the run itself yields its events: async for event in run"),
+    ("swarm.run_and_stream(Agent(), 'Hi').nothing", "'ClassicStream' object has no attribute 'nothing'"),
+]  # fmt: skip
+WORDS = 40
+
+
+@pytest.mark.parametrize(("program", "expected"), MISTAKES, ids=[program for program, _ in MISTAKES])
+def test_a_mistake_has_an_error_that_contains_the_name_to_use(program: str, expected: str) -> None:
+    names: dict[str, Any] = {**vars(aswarm), "aswarm": aswarm}
+    names["swarm"] = aswarm.AsyncSwarm(client=ScriptedModel([]).client())
+    with pytest.raises((AttributeError, ImportError, TypeError, UserWarning, aswarm.ConfigurationError)) as caught:
+        exec(program, names)
+    text = str(caught.value)
+    assert expected in text
+    assert "Nothing" in text or "nothing" in text or len(text.split()) <= WORDS
+
+
+@pytest.mark.parametrize("name", ["run_sync", "run", "nothing"])
+def test_a_foreign_attribute_is_missing_for_hasattr(name: str) -> None:
+    """`hasattr` and `getattr` with a default do not raise."""
+    assert not hasattr(aswarm, "Runner")
+    assert not hasattr(aswarm.Agent(), name)
+    assert getattr(aswarm.Agent(), name, 7) == 7
+
+
+def test_the_warning_about_a_forgotten_await_contains_the_public_name() -> None:
+    swarm = aswarm.AsyncSwarm(client=ScriptedModel([]).client())
+
+    async def program() -> None:
+        _ = swarm.run(aswarm.Agent(), "Hi")
+        del _
+        gc.collect()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        anyio.run(program)
+    assert str(caught[0].message) == "coroutine 'AsyncSwarm.run' was never awaited"
