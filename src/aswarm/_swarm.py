@@ -373,7 +373,7 @@ class AsyncSwarm:
         is_live = deliver is deliver_live
         start = partial(self._prepare, deliver=deliver, stream=stream and is_live, retries=retries)
         make_handlers = partial(self._make_handlers, state, options, start, is_live, recorder, retries)
-        if state.toolbox.needs or callable(options.agent.instructions):
+        if state.toolbox.needs or state.is_typed or callable(options.agent.instructions):
             state.check_agent()
         if state.budget is not None:
             instruct = instruct_in_time(instruct, state.budget)

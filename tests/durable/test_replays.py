@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from aswarm import RunError
+from aswarm import Agent, Output, RunError
 from aswarm.testing import call
 from tests.support.durable.durables import Shop, durable, interrupted
+from tests.support.run.typed_scene import Trip
 
 pytestmark = pytest.mark.asyncio
 
@@ -37,3 +39,28 @@ async def test_recorded_calls_stay_after_a_change_of_the_code(tmp_path: Path, sh
         stored = await runs.store.load("-/r")
     assert stored is not None
     assert [message["content"] for message in stored.messages if message["role"] == "tool"][:1] == ["counted 1"]
+
+
+@pytest.mark.parametrize("answer", ['{"city": "Rome"}', call("final_answer", city="Rome")], ids=["text", "call"])
+async def test_a_check_of_an_answer_runs_again_in_the_next_process(tmp_path: Path, shop: Shop, answer: Any) -> None:
+    """The recorded completion is not requested again, and its async check decides in the process that ends the run."""
+
+    async def is_known(trip: Trip) -> None:
+        shop.keys.setdefault("check", []).append(trip.city)
+        shop.began.set()
+        await shop.go.wait()
+        if trip.city == "Rome":
+            raise ValueError("not Rome")
+
+    agent = Agent(name="Boss", functions=shop.agents()[0].functions, output=Output(Trip, check=is_known))
+    async with durable(tmp_path, [answer], shop, agents=[agent]) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
+        await shop.began.wait()
+    shop.go.set()
+    async with durable(tmp_path, [call("final_answer", city="Oslo")], shop, agents=[agent]) as runs:
+        response = await (await runs.get_run("r")).result()
+    assert (response.stop, response.output, shop.keys["check"]) == (
+        "answer",
+        Trip(city="Oslo"),
+        ["Rome", "Rome", "Oslo"],
+    )

@@ -93,9 +93,7 @@ async def test_an_unusable_output_is_an_error_before_any_request(
     assert not model.requests
 
 
-@pytest.mark.parametrize(
-    "options", [{"mode": "json"}, {"retries": -1}, {"retries": True}, {"check": 7}, {"check": look}]
-)
+@pytest.mark.parametrize("options", [{"mode": "json"}, {"retries": -1}, {"retries": True}, {"check": 7}])
 def test_an_output_with_a_wrong_option(options: Any) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         Output(Trip, **options)

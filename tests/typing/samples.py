@@ -29,6 +29,7 @@ from aswarm import (
     RateLimits,
     ReasoningDelta,
     RefusalDelta,
+    Resource,
     Response,
     Result,
     RunFinished,
@@ -113,6 +114,10 @@ def with_keywords(plain_swarm: Swarm) -> None:
 
 class Trip(BaseModel):
     city: str
+
+
+class Hotel(BaseModel):
+    name: str
 
 
 def has_city(trip: Trip) -> bool:
@@ -279,3 +284,12 @@ async def decided() -> None:
         plain_swarm.run(cashier, first.messages, stream=True, resume={0: Approve(expected={"amount": 3})})
         with plain_swarm.stream(cashier, first.messages, resume=later) as run:
             assert_type(run.response.waiting, list[OpenCall])
+
+
+async def is_open(trip: Trip, hotel: Resource[Hotel], context_variables: Mapping[str, object]) -> None: ...
+
+
+async def with_checks(anything: object) -> None:
+    checked = Output(Trip, check=is_open)
+    assert_type((await swarm.run(agent, "Hi", output=checked)).output, Trip)
+    assert_type((await swarm.run(agent, "Hi", output=Output(Trip, check=lambda trip: trip.city))).output, Trip)

@@ -20,6 +20,7 @@ from aswarm._values.json import is_object, shown
 
 NO_RESOURCES: Mapping[str, object] = MappingProxyType({})
 _INSTRUCTIONS = "its instructions"
+_CHECK = "the check of its answer"
 
 
 # --- one call ---------------------------------------------------------------------------------------------------------
@@ -95,11 +96,21 @@ def checked_resources(resources: object) -> Mapping[str, object]:
     return resources
 
 
-def check_agent(agent: Agent, tools: Toolbox, context: Mapping[str, Any], resources: Mapping[str, object]) -> None:
-    """Raise ConfigurationError if the context or the resources do not suit the functions or the instructions of an agent."""
+def check_agent(
+    agent: Agent,
+    tools: Toolbox,
+    context: Mapping[str, Any],
+    resources: Mapping[str, object],
+    check: Filled | None = None,
+) -> None:
+    """Raise ConfigurationError if the context or the resources do not suit an agent.
+
+    `check`: the parameters of the check of its answer.
+    """
     faults: dict[str, list[str]] = {}
     of_functions = {id(tool._schema.filled) for tool in tools.tools.values()}  # others only read the context
-    for place, filled in (*tools.needs, *_needs_of_instructions(agent)):
+    of_check = () if check is None else ((_CHECK, check),)
+    for place, filled in (*tools.needs, *_needs_of_instructions(agent), *of_check):
         for fault in _faults(filled, context, resources, may_write=id(filled) in of_functions):
             faults.setdefault(fault, []).append(place)
     if faults:

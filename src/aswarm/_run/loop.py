@@ -30,6 +30,7 @@ from aswarm._wire.request import RequestSettings
 
 from .group import run_group
 from .handlers import Handlers
+from .instructions import await_check
 from .options import RunOptions
 from .state import RunState
 from .streams import EventDelivery
@@ -62,6 +63,9 @@ class Loop:
             handlers, close_handlers = self.make_handlers()
             try:
                 while (stop := state.start_step(options.max_turns, execute_tools=options.execute_tools)) is None:
+                    if (check := state.pending_check) is not None:
+                        state.end_check(await await_check(check))
+                        continue
                     step = self._run_tools(handlers) if turn.calls else self._complete(handlers)
                     try:
                         async for event in step:

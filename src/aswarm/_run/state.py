@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, TypeAlias
 
 from aswarm._runtime import clocks
+from aswarm._tools.filled import Filled
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Response, StopReason, asked_for
@@ -26,6 +27,7 @@ from aswarm._values.output import Output
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
 
+from .answer_check import check_parameters
 from .budget import BudgetControl, Spending
 from .call import Call, TurnCalls
 from .filling import NO_RESOURCES, check_agent
@@ -65,6 +67,8 @@ class RunState:
     `turns`: the number of completions.
     `accumulator`: the unfinished completion, or None.
     `eager_calls`: the calls of the last completion that have started before their turn.
+    `pending_check`: the call of an async check of the answer, which the loop awaits next, or None.
+    `is_typed`: whether the answer of the first agent has a type.
     `concurrent_tools`: whether calls may run together.
     `resources`: the resources of the swarm and of the run.
     """
@@ -93,14 +97,15 @@ class RunState:
         self.budget = BudgetControl(self.spending, agent, self.id) if is_limited else None
         self.resources = resources
         self.concurrent_tools = concurrent_tools
+        self.pending_check: Callable[[], Awaitable[object]] | None = None
         self.eager_calls: list[Call] = []
         self.turns = 0
         self.accumulator: Accumulator | None = None
         self.ending = RunEnding()
         self._has_answer = False
         self.toolbox = toolbox(agent)
-        has_type = output is not None or agent.output is not None
-        self._typed = TypedAnswers(output) if has_type else None
+        self.is_typed = output is not None or agent.output is not None
+        self._typed = TypedAnswers(output, self.context, resources) if self.is_typed else None
         if is_plain := are_plain(messages):
             history = list(messages)
         elif any(map(operator.contains, history := normalize(messages), repeat(SENT_INPUT))):
@@ -121,8 +126,6 @@ class RunState:
         self.turn = (
             resumed_turn(history[settled:], unanswered, self.agent, tools, resume) if unanswered else Turn(TurnCalls())
         )
-        if self._typed is not None:
-            self._typed.settle(self.turn.calls)
 
     # --- the next request ---
 
@@ -157,33 +160,43 @@ class RunState:
         return typed.ask(request, toolbox(agent).tools)
 
     def start_step(self, max_turns: int | None, *, execute_tools: bool) -> StopReason | None:
-        """Return the reason to stop, or None for another step: run the calls of the turn, or request a completion.
+        """Return the reason to stop, or None for another step: a `pending_check`, the calls of the turn, or a completion.
 
         Call it once for each step, because it counts the step in the budgets. Raises OutputError if the retries for an answer
         of the right type are used up.
         """
-        turn = self.turn
+        turn, typed = self.turn, self._typed
+        stop: StopReason | None = None
+        if typed is not None and self._is_checking(typed):
+            return None
         if turn.calls:
             if turn.waits:
-                return "waiting"
+                stop = "waiting"
             # Calls at turn 0 come from `resume`, which asks to run them. So they run even without `execute_tools`.
-            if not (execute_tools or self.turns == 0 or (self._typed and all(call.outcome for call in turn.calls))):
-                return "tool_calls"
-            if self.budget is not None:
+            elif not (execute_tools or self.turns == 0 or (typed and all(call.outcome for call in turn.calls))):
+                stop = "tool_calls"
+            elif self.budget is not None:
                 self.budget.admit_calls(turn.calls)
-            return None
+            return stop
         if self.history.unsent:
             self.history.settle_unsent()
             self._has_answer = False
             self._with_results.clear()
-        if self._typed is not None and self._typed.error is not None:
-            raise self._typed.error
         may_ask = max_turns is None or self.turns < max_turns
         if self._has_answer:
             return "budget" if self.budget is not None and self.budget.is_last else "answer"
         if self.budget is not None and not self.budget.admit_request(may_ask=may_ask):
             return "budget"
         return None if may_ask else "max_turns"
+
+    def _is_checking(self, typed: TypedAnswers) -> bool:
+        """Return whether a check of the answer is pending. Raises OutputError after the last retry."""
+        if self.turns == 0:
+            typed.settle(self.turn.calls)  # the calls that are resumed
+            self.pending_check = typed.pending
+        if typed.error is not None:
+            raise typed.error
+        return self.pending_check is not None
 
     # --- messages of the user while it runs ---
 
@@ -231,8 +244,17 @@ class RunState:
         self.history.record(message)
         tools, requested = self.tools, message["tool_calls"]
         self.turn.calls = calls = calls_of(requested, agent, tools) if requested else TurnCalls()
-        self._has_answer = typed.read(message, calls, agent) if typed is not None else not calls
+        if typed is None:
+            self._has_answer = not calls
+        else:
+            self._has_answer, self.pending_check = typed.read(message, calls, agent), typed.pending
         return message
+
+    def end_check(self, error: ValueError | None) -> None:
+        """Continue with the answer after its `pending_check`, which may have raised this error."""
+        typed = self._typed
+        assert typed is not None  # noqa: S101 - only a typed answer has a check
+        self._has_answer, self.pending_check = typed.advance(error), typed.pending
 
     def end_group(self, calls: Iterable[Call]) -> bool:
         """Merge the context changes of a group in call order. Return False if the turn stops, because a call waits."""
@@ -268,15 +290,15 @@ class RunState:
         if self._typed is not None:
             self._has_answer = self._typed.end_turn(calls, answers, handed_off=target is not None)
         elif self.agent.output is not None:
-            self._typed = TypedAnswers(None)
+            self._typed = TypedAnswers(None, self.context, self.resources)
         return (source, self.agent) if self.agent is not source else None
 
     def _check_target(self, target: Agent) -> None:
         """Raise ConfigurationError if the context or the resources do not suit the target. The handoff then fails."""
         try:
             self.toolbox = tools = toolbox(target)
-            if tools.needs or callable(target.instructions):
-                check_agent(target, tools, self.context, self.resources)
+            if tools.needs or callable(target.instructions) or target.output is not None:
+                check_agent(target, tools, self.context, self.resources, self._check_of(target))
         except ConfigurationError as error:
             text = f"the handoff to {target.name!r} failed"
             self.turn.fail_handoffs(text)
@@ -284,7 +306,13 @@ class RunState:
 
     def check_agent(self) -> None:
         """Raise ConfigurationError if the context or the resources do not suit the agent."""
-        check_agent(self.agent, self.toolbox, self.context, self.resources)
+        check_agent(self.agent, self.toolbox, self.context, self.resources, self._check_of(self.agent))
+
+    def _check_of(self, agent: Agent) -> Filled | None:
+        of_run = None if self._typed is None else self._typed.output
+        output = agent.output if of_run is None else of_run
+        check = output.check if isinstance(output, Output) else None
+        return None if check is None else check_parameters(check)
 
     # --- the response ---
 

@@ -5,7 +5,7 @@ The module counts the invalid answers, and does no I/O. A run without an output 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from aswarm._tools.answer_tool import JSON_OBJECT, answer_tool, response_format, schema_text
@@ -20,6 +20,7 @@ from aswarm._values.output import ACCEPTED, FINAL_ANSWER, AnswerType, Output, an
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest, with_schema
 
+from .answer_check import Reading, run_check
 from .call import Call
 from .outcome import ToolOutcome
 
@@ -35,10 +36,14 @@ class TypedAnswers:
     `is_last`: whether the budget allows no further completion, so that an invalid answer gets no retry.
     `written`: the last finished completion and its agent.
     `correction`: a message about an invalid answer, for the next request.
+    `pending`: the call of an async check that the loop awaits next; see `advance`.
     """
 
-    def __init__(self, output: Output[Any] | None) -> None:
+    def __init__(self, output: Output[Any] | None, context: Mapping[str, Any], resources: Mapping[str, object]) -> None:
         self.output = output
+        self.pending: Callable[[], Awaitable[object]] | None = None
+        self._reading: Reading | None = None
+        self._context, self._resources = context, resources
         self.error: OutputError | None = None
         self.is_last = False
         self.written: tuple[Agent, Accumulator] | None = None
@@ -91,45 +96,76 @@ class TypedAnswers:
     # --- the answer ---
 
     def read(self, message: Message, calls: Sequence[Call], agent: Agent) -> bool:
-        """Return whether the completion is the answer of the run. Set `correction` for an invalid text."""
-        self.settle(calls)
+        """Return whether the completion is the answer of the run; False while an async check is `pending`.
+
+        Set `correction` for an invalid text, and the outcome of each call of `final_answer`. Such a call runs no function.
+        """
+        return self._start(self._read(message, calls, agent))
+
+    def settle(self, calls: Sequence[Call]) -> None:
+        """Set the outcome of each call of `final_answer` that has none."""
+        self._start(self._settle(calls))
+
+    def _start(self, reading: Reading) -> bool:
+        self._reading = reading
+        return self.advance()
+
+    def advance(self, error: ValueError | None = None) -> bool:
+        """Continue after the `pending` check, which may have raised this error. Return what `read` returns."""
+        reading, self.pending = self._reading, None
+        assert reading is not None  # noqa: S101 - `pending` is set only with it
+        try:
+            self.pending = next(reading) if error is None else reading.throw(error)
+        except StopIteration as end:
+            self._reading = None
+            return bool(end.value)
+        return False
+
+    def _read(self, message: Message, calls: Sequence[Call], agent: Agent) -> Reading:
+        yield from self._settle(calls)
         wanted = self._output_of(agent)
         if calls or wanted is None or message.get("refusal"):
             return not calls
         output, answer = wanted
         try:
-            _check(output, answer.read_text(text_of(message.get("content"))))
+            yield from self._check(output, answer.read_text(text_of(message.get("content"))))
         except ToolArgumentsError as error:
             if self.is_last:
                 return True
-            self._count(output, answer, str(error))
-            if self.error is None:
-                functions = toolbox(agent).tools
-                by_tool = answer.schema is not None and _mode(output, answer, agent, functions) == "tool"
-                self._forces = by_tool and self._invalid == output.retries
-                do = f"Call the function {FINAL_ANSWER} with your answer." if by_tool else "Answer again."
-                self.correction = {"role": "user", "content": f"Your answer cannot be used:\n{error}\n{do}"}
+            self._refuse_text(output, answer, agent, str(error))
             return False
         return True
 
-    def settle(self, calls: Sequence[Call]) -> None:
-        """Set the outcome of each call of `final_answer`. Such a call runs no function."""
+    def _refuse_text(self, output: Output[Any], answer: AnswerType, agent: Agent, fault: str) -> None:
+        self._count(output, answer, fault)
+        if self.error is None:
+            by_tool = answer.schema is not None and _mode(output, answer, agent, toolbox(agent).tools) == "tool"
+            self._forces = by_tool and self._invalid == output.retries
+            do = f"Call the function {FINAL_ANSWER} with your answer." if by_tool else "Answer again."
+            self.correction = {"role": "user", "content": f"Your answer cannot be used:\n{fault}\n{do}"}
+
+    def _settle(self, calls: Sequence[Call]) -> Reading:
         accepted = False
         for call in calls:
             if call.tool is not None and call.tool.is_answer and call.outcome is None:
-                outcome = ToolOutcome(_ANOTHER) if accepted else self._read_call(call)
+                outcome = ToolOutcome(_ANOTHER) if accepted else (yield from self._read_call(call))
                 call.finish(outcome)
                 accepted = accepted or outcome.error is None
+        return False
 
-    def _read_call(self, call: Call) -> ToolOutcome:
+    def _read_call(self, call: Call) -> Generator[Callable[[], Awaitable[object]], None, ToolOutcome]:
         wanted = self._output_of(call.agent)
         assert wanted is not None  # noqa: S101 - only an agent with a type has this function
         output, answer = wanted
         try:
-            _check(output, answer.read(call.arguments or "{}"))
+            yield from self._check(output, answer.read(call.arguments or "{}"))
         except ToolArgumentsError as error:
             return ToolOutcome(f"Error: {error}", error=error)
         return ToolOutcome(ACCEPTED)
+
+    def _check(self, output: Output[Any], value: Any) -> Generator[Callable[[], Awaitable[object]], None, None]:
+        if output.check is not None:
+            yield from run_check(output.check, value, self._context, self._resources)
 
     def end_turn(self, calls: Sequence[Call], answers: Sequence[Message], *, handed_off: bool) -> bool:
         """Return whether the turn contains the answer of the run. Count an invalid answer, unless the turn has a handoff."""
@@ -162,15 +198,6 @@ class TypedAnswers:
             return None
         text = accumulator.arguments_of(FINAL_ANSWER) or accumulator.text
         return wanted[1].partial(text, is_whole=is_whole)
-
-
-def _check(output: Output[Any], value: Any) -> None:
-    """Call the user's `check` with the answer. If it raises ValueError, raise ToolArgumentsError with the same text."""
-    if output.check is not None:
-        try:
-            output.check(value)
-        except ValueError as error:
-            raise ToolArgumentsError(str(error) or "the answer was refused") from error
 
 
 def _mode(output: Output[Any], answer: AnswerType, agent: Agent, functions: Tools) -> str:

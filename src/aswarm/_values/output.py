@@ -6,13 +6,24 @@ the type to the requests.
 
 from __future__ import annotations
 
-import inspect
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, Union, cast, get_args, get_origin, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    TypeAlias,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -55,7 +66,9 @@ class Output(Generic[T_co]):
             - "auto": "tool" for an agent with functions or a union with `str`, otherwise "schema".
         retries: The number of retries in a run after an invalid answer. The model gets the faults, and answers again.
         strict: Whether to send OpenAI's strict schema.
-        check: A plain function that gets the answer, on the event loop. The model gets the text of a ValueError that it raises.
+        check: A plain or async function that gets the answer, on the event loop. The model gets the text of a ValueError that it
+            raises. It may also have a parameter `context_variables`, which it only reads, and parameters with the hint
+            `Resource[T]`. The run checks these parameters before the first request.
 
     Raises:
         ConfigurationError: For an invalid value.
@@ -66,7 +79,7 @@ class Output(Generic[T_co]):
     mode: OutputMode = "auto"
     retries: int = 1
     strict: bool = False
-    check: Callable[[Any], object] | None = None
+    check: Callable[Concatenate[Any, ...], object] | None = None
 
     if TYPE_CHECKING:
 
@@ -78,7 +91,7 @@ class Output(Generic[T_co]):
             mode: OutputMode = "auto",
             retries: int = 1,
             strict: bool = False,
-            check: Callable[[T_co], object] | None = None,
+            check: Callable[[T_co], object] | Callable[Concatenate[T_co, ...], object] | None = None,
         ) -> None: ...
 
         @overload
@@ -89,7 +102,7 @@ class Output(Generic[T_co]):
             mode: OutputMode = "auto",
             retries: int = 1,
             strict: bool = False,
-            check: Callable[[Any], object] | None = None,
+            check: Callable[Concatenate[Any, ...], object] | None = None,
         ) -> None: ...
 
         def __init__(self, *_: Any, **__: Any) -> None: ...
@@ -99,8 +112,8 @@ class Output(Generic[T_co]):
             raise ConfigurationError(f"the mode of an Output is one of {', '.join(_MODES)}, not {self.mode!r}")
         if not is_count_from_0(self.retries):
             raise ConfigurationError(f"retries of an Output must be a whole number from 0, not {self.retries!r}")
-        if self.check is not None and (not callable(self.check) or inspect.iscoroutinefunction(self.check)):
-            raise ConfigurationError(f"check of an Output must be a plain function of the answer, not {self.check!r}")
+        if self.check is not None and not callable(self.check):  # pyright: ignore[reportUnnecessaryComparison] - a caller's value
+            raise ConfigurationError(f"check of an Output must be a function of the answer, not {self.check!r}")
         try:
             answer_type(self)
         except NotEncodable as error:
