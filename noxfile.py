@@ -124,6 +124,15 @@ def examples(session: nox.Session) -> None:
 
 
 @nox.session
+def example(session: nox.Session) -> None:
+    """Run one example against its scripted model, with the packages that it needs: `-- NAME [SCRIPT.py] [ARGUMENTS]`."""
+    requirements = Path("examples", *session.posargs[:1], "requirements.txt")
+    session.install(".[cli,code,repl,serve]", *([f"--requirement={requirements}"] if requirements.exists() else []))
+    # Ctrl-C stops only an answer of a chat, so nox must not end the chat after Ctrl-C.
+    session.run("python", "examples/offline.py", *session.posargs, interrupt_timeout=None)
+
+
+@nox.session
 def demo(session: nox.Session) -> None:
     """Run two agents with a real model on this machine. `-- --scripted`: with a script; `--live`: examples; `--chat`: a chat."""
     options = [option for option in session.posargs if option not in ("--chat", "--live")]

@@ -22,6 +22,7 @@ FIRST: dict[str, Step] = {
     "My name is Ada. My brakes squeal.": call("transfer_to_workshop"),
     "The front one.": "Bring it in, Ada; new brake pads take ten minutes.",
     "Where is my order?": call("order_state"),
+    "Where is my order 42?": call("transfer_to_orders"),
     "Thank you!": "You are welcome.",
 }
 
@@ -46,6 +47,10 @@ def _after_a_tool(request: Request, told: str) -> Step:
             return "Is it the front brake or the rear one?"
         case system if "talking to" in system:
             return f"Done, {_name_from(request.messages)}: {told}."
+    if "Orders" in told:
+        return call("look_up_order", order_id=42)
+    if told == "Order 42 was delivered yesterday.":
+        return "It was delivered yesterday."
     if told.isdigit():
         return f"Yes, we have {told}."
     if told == "closed":
