@@ -1,6 +1,6 @@
 """The commands of the project. `nox -l` lists them. `nox -s deep` lists the rare and long commands of `noxfile_deep.py`.
 
-Run `nox -s quick` before each commit. If its environment exists, it takes less than 20 seconds on two cores. CI runs `.ci/run`.
+Run `nox -s quick` before each commit. It takes about a minute on two cores. CI runs `.ci/run`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def group(name: str) -> list[str]:
 
 @nox.session
 def quick(session: nox.Session) -> None:
-    """Run ruff, import-linter and a fifth of the tests, in about 20 seconds. For each commit."""
+    """Run ruff, import-linter and a fifth of the tests, in about a minute. For each commit."""
     session.install(*PROJECT["project"]["dependencies"], *group("test"), *group("lint"))
     session.env["PYTHONPATH"] = "src"  # instead of a build of aswarm, which takes seconds
     session.run("ruff", "check", ".")
@@ -51,14 +51,14 @@ def quick(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run all tests except the heavy ones, on this Python and the newest dependencies: first those without processes. About seven minutes."""
+    """Run all tests except the heavy ones, on this Python and the newest dependencies: first those without processes. About twelve minutes."""
     # Not editable, because the tests must run against the wheel that users get.
     session.install(".", "openai>=3", *group("test"), *group("mcp"), *group("web"))
     if session.posargs:
         session.run("pytest", *session.posargs)
         return
     session.log(
-        "about 14,000 tests take about seven minutes on two cores (`nox -s quick` runs a fifth of them in 20 seconds)"
+        "about 14,000 tests take about twelve minutes on two cores (`nox -s quick` runs a fifth of them in a minute)"
     )
     # More workers than cores, because the tests also wait.
     workers = str((os.cpu_count() or 1) * 3 // 2)

@@ -138,22 +138,16 @@ def costs(results: Results | None = None) -> str:
 
 
 def costs_short(results: Results | None = None) -> str:
-    """Return the table in README, with the medians of some figures."""
+    """Return the table in README, with the medians of some figures: aswarm, then other frameworks."""
     results = results or results_of("costs")
     found = {_SHORT[figure["name"]]: _rows_of(figure) for figure in results["figures"] if figure["name"] in _SHORT}
-    columns = [each for each in OURS if any(each in rows for rows in found.values())]
-    head = ["", *(NAMES[each].replace("**aswarm**, ", "").replace("*", "") for each in columns), "frameworks"]
-    return _table(head, ([title, *_medians(rows, columns), _range(rows)] for title, rows in found.items()))
+    columns = [each for each in (*OURS, *PEERS) if any(each in rows for rows in found.values())]
+    head = ["", *(NAMES[each].replace("**aswarm**, ", "").replace("*", "") for each in columns)]
+    return _table(head, ([title, *_medians(rows, columns)] for title, rows in found.items()))
 
 
 def _medians(rows: dict[str, Row], columns: Iterable[str]) -> list[str]:
     return [_ratio(rows[each]["ratio"]) if "ratio" in rows.get(each, ()) else "" for each in columns]
-
-
-def _range(rows: dict[str, Row]) -> str:
-    """Return the lowest and the highest median of the frameworks."""
-    ratios = [rows[peer]["ratio"] for peer in PEERS if "ratio" in rows.get(peer, ())]
-    return f"{_ratio(min(ratios))} to {_ratio(max(ratios))}" if ratios else ""
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------

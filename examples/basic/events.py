@@ -2,7 +2,7 @@
 
 import asyncio
 
-from aswarm import Agent, AsyncSwarm, HandedOff, TextDelta, ToolCallStarted
+from aswarm import Agent, AsyncSwarm, TextDelta, ToolCallStarted
 
 
 async def look_up_order(order_id: int) -> str:
@@ -22,9 +22,7 @@ async def main() -> None:
                     print(text, end="", flush=True)
                 case ToolCallStarted(name=name, arguments=arguments):
                     print(f"[{name}({arguments})]")
-                case HandedOff(target=agent):
-                    print(f"[{agent.name} takes over]")
-    print(f"\n{run.response.usage.total_tokens} tokens")
+    print(f"\n({run.response.agent.name}, {run.response.usage.total_tokens} tokens)")
 
 
 asyncio.run(main())

@@ -23,6 +23,11 @@ FIRST: dict[str, Step] = {
     "The front one.": "Bring it in, Ada; new brake pads take ten minutes.",
     "Where is my order?": call("order_state"),
     "Where is my order 42?": call("transfer_to_orders"),
+}
+AFTER: dict[str, Step] = {
+    '{"assistant": "Orders"}': call("look_up_order", order_id=42),
+    "Order 42 was delivered yesterday.": "It was delivered yesterday.",
+    "closed": "No, we are closed on Sunday.",
     "Thank you!": "You are welcome.",
 }
 
@@ -47,18 +52,12 @@ def _after_a_tool(request: Request, told: str) -> Step:
             return "Is it the front brake or the rear one?"
         case system if "talking to" in system:
             return f"Done, {_name_from(request.messages)}: {told}."
-    if "Orders" in told:
-        return call("look_up_order", order_id=42)
-    if told == "Order 42 was delivered yesterday.":
-        return "It was delivered yesterday."
     if told.isdigit():
         return f"Yes, we have {told}."
-    if told == "closed":
-        return "No, we are closed on Sunday."
     if "EUR" in told:
         costs = [message["content"] for message in request.messages if message["role"] == "tool"]
         return f"Shipping costs, for {' and for '.join(costs)}."
-    return told
+    return AFTER.get(told, told)
 
 
 def _name_from(messages: list[dict[str, Any]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import logging
 import re
 import tomllib
@@ -191,35 +192,44 @@ def _headings(page: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_the_web_endpoint_of_the_readme_answers(page_run: PageRun) -> None:
-    """The application that the README shows streams the model's answer to a request."""
+def test_the_service_of_the_readme_answers_the_request_of_its_curl_line(page_run: PageRun) -> None:
+    """The response is the stream of events, with the answer of the model."""
     page_run.run(blocks_of(README))
     app = page_run.namespaces[-1]["app"]
+    text = README.read_text(encoding="utf-8")
+    [(path, header, value, body)] = re.findall(
+        r"^curl -N http://[^/]*(\S+) -H \"(\w+): (.*?)\" --json '(.*)'$", text, re.MULTILINE
+    )
 
     async def ask() -> str:
-        browser = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service.test")
-        async with app.router.lifespan_context(app), browser:
-            return (await browser.post("/chat", content="Good evening!")).text
+        browser = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8000")
+        async with app.lifespan(), browser:
+            return (await browser.post(path, json=json.loads(body), headers={header: value})).text
 
-    assert asyncio.run(ask()) == "Hello! How can I help?"
+    assert '"text":"Hello! How can I help?"' in asyncio.run(ask())
 
 
 @pytest.mark.slow
-def test_the_web_endpoint_of_the_readme_reports_a_failure(page_run: PageRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a dead provider, the answer is a sentence, not an empty body; without a key, the service does not start."""
+def test_the_service_of_the_readme_does_not_start_without_a_key(
+    page_run: PageRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the variable."""
     page_run.run(blocks_of(README))
     app = page_run.namespaces[-1]["app"]
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-
-    async def ask() -> str:
-        browser = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service.test", timeout=60)
-        async with app.router.lifespan_context(app), browser:
-            return (await browser.post("/chat", content="Good evening!")).text
-
-    assert asyncio.run(ask()) == "I cannot answer just now."
     monkeypatch.delenv("OPENAI_API_KEY")
+
+    async def start() -> None:
+        async with app.lifespan():
+            pass
+
     with pytest.raises(ConfigurationError, match="set OPENAI_API_KEY"):
-        asyncio.run(ask())
+        asyncio.run(start())
+
+
+def test_the_program_of_the_readme_is_the_example_that_it_names() -> None:
+    """Readers see in the file what they run."""
+    [program] = [block.code for block in blocks_of(README) if "model" in block.notes]
+    assert (PROJECT / "examples/basic/events.py").read_text(encoding="utf-8").partition("\n\n")[2] == program
 
 
 def test_examples_and_the_readme_name_no_model_that_leaves() -> None:
@@ -286,5 +296,7 @@ def test_the_modules_that_the_design_names_are_there() -> None:
 
 
 def test_the_readme_fits_one_screen_or_two() -> None:
-    """It has at most 8 kB; the rest is in `docs`."""
-    assert len(README.read_bytes()) <= 8192
+    """It has at most 110 lines and 8 kB; the rest is in `docs`."""
+    text = README.read_bytes()
+    assert len(text) <= 8192
+    assert text.count(b"\n") <= 110

@@ -68,6 +68,7 @@ NOT_RUN = (
     "opentelemetry-instrument ",
     "git ",
     "cd ",
+    "curl ",
     "python examples/",
     "python benchmarks/",
 )
