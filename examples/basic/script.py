@@ -23,12 +23,12 @@ FIRST: dict[str, Step] = {
     "The front one.": "Bring it in, Ada; new brake pads take ten minutes.",
     "Where is my order?": call("order_state"),
     "Where is my order 42?": call("transfer_to_orders"),
+    "Thank you!": "You are welcome.",
 }
 AFTER: dict[str, Step] = {
     '{"assistant": "Orders"}': call("look_up_order", order_id=42),
     "Order 42 was delivered yesterday.": "It was delivered yesterday.",
     "closed": "No, we are closed on Sunday.",
-    "Thank you!": "You are welcome.",
 }
 
 
