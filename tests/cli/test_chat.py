@@ -38,11 +38,11 @@ def test_an_error_of_reading_is_no_error_of_writing(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_saved_conversation(folder: Path) -> None:
-    """--load continues a saved conversation with its messages, its agent and its context."""
+    """`--store` continues a conversation of `/save` with its messages, its agent and its context."""
     with model("I am well.", call("look_up", order_id=7), "It is on its way.") as server:
         first = invoke("chat", "agents:orders", "-c", "user=Ann", server=server, stdin="How are you?\n/save a.sqlite\n")
-        assert "2 messages saved." in first.stdout
-        result = invoke("chat", "agents:triage", "--load", "a.sqlite", server=server, stdin="And my order?\n")
+        assert "2 messages saved. The chat continues in a.sqlite." in first.stdout
+        result = invoke("chat", "agents:triage", "--store", "a.sqlite", server=server, stdin="And my order?\n")
     assert "2 messages loaded. The active agent is Orders." in result.stdout
     texts = [message.get("content") for message in server.requests[2]["messages"][1:]]
     assert texts == ["How are you?", "I am well.", "And my order?", None, "Order 7 of Ann"]

@@ -129,10 +129,10 @@ def test_a_copy_and_a_return_to_it() -> None:
     lines = "Hi\n/save copy\nMore\n/load copy\nOther\n/load nowhere\n/save copy\n"
     with model("Hi.", "Much more.", "Another.") as server:
         result = invoke("chat", "agents:orders", *KEPT, "-c", "user=Ann", server=server, stdin=lines)
-    assert "2 messages saved as 'copy'. The conversation continues as 'ann'." in result.stdout
+    assert "2 messages saved as 'copy'. The chat continues as 'ann'." in result.stdout
     assert "2 messages loaded. The active agent is Orders." in result.stdout
-    assert "The store has no conversation 'nowhere'." in result.stdout
-    assert "This conversation is already in the store as 'copy'" in result.stdout
+    assert "chats.sqlite has no conversation with the id 'nowhere'." in result.stdout
+    assert "This conversation is already in chats.sqlite as 'copy'" in result.stdout
     assert texts() == ["Hi", "Hi.", "More", "Much more."]
     assert texts(conversation_id="copy") == ["Hi", "Hi.", "Other", "Another."]
     assert (found := stored(conversation_id="copy")) is not None

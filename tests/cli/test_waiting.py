@@ -68,18 +68,18 @@ def keep(file: str, messages: list[dict[str, Any]], agent: str) -> None:
     anyio.run(write)
 
 
-CONTINUE = ("run", "agents:desk", "--load", "talk.sqlite", "--save", "talk.sqlite", "--resume")
+CONTINUE = ("run", "agents:desk", "--store", "talk.sqlite", "--resume")
 
 
 @pytest.mark.parametrize("option", listed(["--stream", "--no-stream"], ["--stream"]))
 def test_a_question_whose_calls_wait_and_the_decisions(option: str) -> None:
     """Open calls are a line of JSON and exit code 3, and each decision continues the conversation."""
     with model(call("transfer_to_cashier"), asks()) as server:
-        result = invoke("run", option, "agents:desk", "Refund!", "--save", "talk.sqlite", server=server)
+        result = invoke("run", option, "agents:desk", "Refund!", "--store", "talk.sqlite", server=server)
     text, line = result.stdout.splitlines()
     assert (result.exit_code, text, json.loads(line)) == (3, "One moment.", OPEN)
     assert (
-        "waiting for a decision on refund (c1), ask (c2); the conversation can be continued with --load FILE"
+        "waiting for a decision on refund (c1), ask (c2); the conversation can be continued with --resume DECISIONS"
         in result.stderr
     )
     with model() as server:
@@ -100,13 +100,13 @@ def test_the_json_events_have_the_open_calls() -> None:
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert (result.exit_code, lines[-1]["type"], lines[-1]["response"]["waiting"]) == (3, "RunFinished", OPEN)
     assert [line["id"] for line in lines if line["type"] == "CallWaiting"] == ["c1", "c2"]
-    assert "can be continued if you keep it with --save FILE" in result.stderr
+    assert "can be continued if you keep it with --store FILE" in result.stderr
 
 
 def test_a_failure_after_an_approved_call_is_kept() -> None:
     """The file has the result of an approved call whose run failed, so the next run does not run it again."""
     with model(call("refund", call_id="c1", order=7)) as server:
-        invoke("run", "agents:cashier", "Refund!", "--save", "talk.sqlite", server=server)
+        invoke("run", "agents:cashier", "Refund!", "--store", "talk.sqlite", server=server)
     with model() as server:
         result = invoke(*CONTINUE, decided(True), server=server)  # the call needs a decision, so it stays open
     assert (result.exit_code, result.stderr.count("refunding 7")) == (3, 0)
@@ -121,36 +121,33 @@ def test_a_failure_after_an_approved_call_is_kept() -> None:
     assert (result.stdout, "refunding" in result.stderr) == ("Done.\n", False)
 
 
-def test_another_question_continues_a_loaded_conversation() -> None:
-    """With --load a question is a new message, and open calls are answered as interrupted."""
+def test_another_question_continues_a_stored_conversation() -> None:
+    """A question is a new message, and open calls are answered as interrupted."""
     with model(asks()) as server:
-        invoke("run", "agents:cashier", "Refund!", "--save", "talk.sqlite", server=server)
+        invoke("run", "agents:cashier", "Refund!", "--store", "talk.sqlite", server=server)
     with model("Never mind.") as server:
-        result = invoke("run", "agents:cashier", "Stop", "--load", "talk.sqlite", server=server)
+        result = invoke("run", "agents:cashier", "Stop", "--store", "talk.sqlite", server=server)
     assert (result.exit_code, result.stdout) == (0, "Never mind.\n")
     roles = [message["role"] for message in server.requests[0]["messages"][1:]]
     assert roles == ["user", "assistant", "tool", "tool", "user"]
-    assert len(texts("talk.sqlite", "conversation")) == 2
+    assert len(texts("talk.sqlite", "conversation")) == 6
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         ([], "there is no QUESTION"),
-        (["--resume", "decisions.json"], "--resume needs --load FILE"),
-        (["Hi", "--load", "talk.sqlite", "--resume", "decisions.json", "--save", "out.sqlite"], "takes no QUESTION"),
-        (["--load", "talk.sqlite", "--resume", "decisions.json"], "--resume needs --save FILE: otherwise the calls stay open"),
-        (["--load", "talk.sqlite", "--resume", "missing.json", "--save", "out.sqlite"], "missing.json cannot be read: No such file"),
-        (["--load", "talk.sqlite", "--resume", "bad.json", "--save", "out.sqlite"], "bad.json is not JSON"),
-        (["--load", "talk.sqlite", "--resume", "list.json", "--save", "out.sqlite"], 'list.json must be true, "approve_all", or an object of decisions by call id'),
-        (["--load", "talk.sqlite", "--resume", "decisions.json", "--save", "out.sqlite"], "resume names 'c9', but no open call has this id"),
-        (["--load", "missing.sqlite", "--resume", "decisions.json", "--save", "out.sqlite"], "--load: missing.sqlite: No such file"),
-        (["--load", "list.json", "--resume", "decisions.json", "--save", "out.sqlite"], "--load: the store list.json cannot be opened"),
-        (["--load", "other.sqlite", "--resume", "decisions.json", "--save", "out.sqlite"], "is with the agent 'Nobody'. An agent is recorded by its name, and no agent of this name can be found from 'Cashier'"),
-        (["Hi", "--save", "talk.sqlite"], "--save: talk.sqlite has another conversation"),
-        (["Hi", "--save", "list.json"], "the store list.json cannot be opened"),
+        (["--resume", "decisions.json"], "--resume needs --store"),
+        (["Hi", "--conversation", "ann"], "--conversation needs --store"),
+        (["Hi", "--store", "talk.sqlite", "--resume", "decisions.json"], "takes no QUESTION"),
+        (["--store", "talk.sqlite", "--resume", "missing.json"], "missing.json cannot be read: No such file"),
+        (["--store", "talk.sqlite", "--resume", "bad.json"], "bad.json is not JSON"),
+        (["--store", "talk.sqlite", "--resume", "list.json"], 'list.json must be true, "approve_all", or an object of decisions by call id'),
+        (["--store", "talk.sqlite", "--resume", "decisions.json"], "resume names 'c9', but no open call has this id"),
+        (["--store", "list.json", "--resume", "decisions.json"], "the store list.json cannot be opened"),
+        (["--store", "other.sqlite", "--resume", "decisions.json"], "is with the agent 'Nobody'. An agent is recorded by its name, and no agent of this name can be found from 'Cashier'"),
     ],
-    ids=["nothing", "no load", "question", "no save", "missing", "not JSON", "list", "id", "no talk", "no conversation", "agent", "save", "foreign"],
+    ids=["nothing", "no store", "no store for the id", "question", "missing", "not JSON", "list", "id", "foreign", "agent"],
 )  # fmt: skip
 def test_decisions_that_cannot_be_used(arguments: list[str], text: str) -> None:
     """Wrong decisions are a usage error, nothing is sent, and no file is changed."""
@@ -167,17 +164,12 @@ def test_decisions_that_cannot_be_used(arguments: list[str], text: str) -> None:
     assert (result.exit_code, server.requests) == (2, [])
     assert text in result.stderr
     assert stored("talk.sqlite", "conversation") == before
-    assert not Path("missing.sqlite").exists()
 
 
-@pytest.mark.heavy
-def test_a_saved_conversation_is_one_of_a_store() -> None:
-    """`--store FILE` and a chat continue a saved conversation, and `--load` alone leaves the file unchanged."""
-    with model("Hello.", "Fine.", "Well.", "Aside.") as server:
-        invoke("run", "agents:cashier", "Hi", "--save", "talk.sqlite", server=server)
-        invoke("run", "agents:cashier", "How are you?", "--store", "talk.sqlite", server=server)
-        aside = invoke("run", "agents:cashier", "And?", "--load", "talk.sqlite", server=server)
+def test_a_chat_continues_the_conversation_of_a_question() -> None:
+    """Without `--conversation`, run and chat use the same conversation of a store."""
+    with model("Hello.", "Bye.") as server:
+        invoke("run", "agents:cashier", "Hi", "--store", "talk.sqlite", server=server)
         chat = invoke("chat", "agents:cashier", "--store", "talk.sqlite", server=server, stdin="Bye\n")
-    assert aside.stdout == "Well.\n"
-    assert "4 messages loaded." in chat.stdout
-    assert texts("talk.sqlite", "conversation") == ["Hi", "Hello.", "How are you?", "Fine.", "Bye", "Aside."]
+    assert "2 messages loaded." in chat.stdout
+    assert texts("talk.sqlite", "conversation") == ["Hi", "Hello.", "Bye", "Bye."]

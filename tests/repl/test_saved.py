@@ -1,4 +1,4 @@
-"""`/save` and `/load` in a chat in memory: a conversation in a file, which is a store with one conversation."""
+"""`/save` and `/load` in a chat in memory open a file as the store of the chat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent
+from aswarm import Agent, Result
 from aswarm.conversations import Change, SQLiteStore
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.cli.cli_runs import stored, texts
@@ -40,7 +40,7 @@ def saved(path: Path) -> list[Any]:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_saved_conversation_is_continued(loop, monkeypatch, capsys, tmp_path):
-    """`/load` restores messages, agent and context, and keeps variables that are not JSON."""
+    """`/load` restores messages, agent and context, and the next messages are written to the file."""
     sales = Agent(name="Sales")
 
     def to_sales() -> Agent:
@@ -50,17 +50,16 @@ def test_a_saved_conversation_is_continued(loop, monkeypatch, capsys, tmp_path):
     agent = Agent(name="Bot", functions=[to_sales])
     chat, path = PlainChat(loop, monkeypatch, capsys), tmp_path / "my chat.sqlite"
     model = ScriptedModel([call("to_sales"), "Hello!"])
-    out = chat(["Hi", f"/save {path}"], agent, model, context_variables={"lock": object(), "n": 1})
-    assert "4 messages saved, without the context variables that are not JSON: lock." in out.splitlines()
+    out = chat(["Hi", f"/save {path}"], agent, model, context_variables={"n": 1})
+    assert f"4 messages saved. The chat continues in {path}." in out.splitlines()
 
     model = ScriptedModel(["Still here."])
-    lock = object()
-    out = chat([f"/load {path}", "And?", "/context"], agent, model, context_variables={"lock": lock, "n": 2})
+    out = chat([f"/load {path}", "And?", "/context"], agent, model, context_variables={"n": 2})
     assert "4 messages loaded. The active agent is Sales." in out.splitlines()
     assert "Sales: Still here." in out.splitlines()
-    assert out.splitlines()[-3:-1] == [f"lock = {lock!r}", "n = 1"]
+    assert out.splitlines()[-2] == "n = 1"
     assert [role for role, _ in sent(model, 0)] == ["user", "assistant", "tool", "assistant", "user"]
-    assert len(saved(path)) == 4
+    assert len(saved(path)) == 6
 
 
 def test_a_conversation_over_the_responses_api_is_saved_with_its_items(chat, tmp_path):
@@ -91,6 +90,7 @@ def test_calls_in_a_file_are_not_run_by_another_message(chat, tmp_path):
     out = chat([f"/load {path}", "And?"], agent, ScriptedModel(["Well."]))
     assert "Not run yet: look_up. /resume runs these calls" in out
     assert not ran
+    write(path := tmp_path / "again.sqlite", [USER, ASKING])
     chat([f"/load {path}", "/resume"], agent, ScriptedModel(["Found."]))
     assert ran == [1]
 
@@ -129,17 +129,27 @@ def test_a_file_that_cannot_be_read_is_a_line(loop, tmp_path, monkeypatch, capsy
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def test_only_conversations_are_overwritten(chat, tmp_path):
-    """A conversation can be saved again, and any other file stays unchanged."""
-    path, other = tmp_path / "chat.sqlite", tmp_path / "agents.py"
-    other.write_text("import aswarm")
-    lines = [f"/save {path}", "Hi", *[f"/save {path}"] * 2, f"/save {other}"]
-    out = chat(lines, BOT, ScriptedModel(["Hello!"])).splitlines()
+def test_a_chat_continues_in_the_file_that_it_was_saved_to(chat, tmp_path):
+    """After `/save FILE`, each run is written to the file, and `/save` makes copies in it."""
+    path = tmp_path / "chat.sqlite"
+    lines = [f"/save {path}", "Hi", *[f"/save {path}"] * 2, "And?", "/save copy", "/load nowhere"]
+    out = chat(lines, BOT, ScriptedModel(["Hello!", "Yes?"])).splitlines()
     assert out.count("There are no messages to save.") == 1
-    assert out.count("2 messages saved.") == 2
+    assert out.count(f"2 messages saved. The chat continues in {path}.") == 1
+    assert f"This conversation is already in {path} as 'conversation', and each run is saved there." in out
+    assert "4 messages saved as 'copy'. The chat continues as 'conversation'." in out
+    assert f"{path} has no conversation with the id 'nowhere'." in out
+    assert saved(path) == texts(str(path), "copy") == ["Hi", "Hello!", "And?", "Yes?"]
+
+
+def test_another_file_stays_unchanged(chat, tmp_path):
+    """`/save` refuses a file that is not a store, and the chat stays in memory."""
+    other = tmp_path / "agents.py"
+    other.write_text("import aswarm")
+    out = chat(["Hi", f"/save {other}", "And?"], BOT, ScriptedModel(["Hello!", "Yes?"])).splitlines()
     assert any(line.startswith(f"ConfigurationError: the store {other} cannot be opened") for line in out)
+    assert "Bot: Yes?" in out
     assert other.read_text() == "import aswarm"
-    assert sorted(place.name for place in tmp_path.iterdir()) == ["agents.py", "chat.sqlite"]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -154,14 +164,14 @@ def test_saving_over_another_conversation_asks(loop, monkeypatch, capsys, tmp_pa
         kept.append(saved(path))
         return save
 
-    lines: list[Line] = ["Hi", save, "", save, "no", save, "/exit", look, " Yes ", "Ho", save]
+    lines: list[Line] = ["Hi", save, "", save, "no", save, "/exit", look, " Yes ", "Ho"]
     model = ScriptedModel(["Hello!", "Hey!"])
     out = chat(lines, BOT, model).splitlines()
     question = f"{path} has another conversation (1 message). Replace it? Type yes, or anything else to keep it."
     assert out.count(question) == 4
     assert out.count("Not saved.") == 3
     assert kept == [["Other"]]
-    assert [line for line in out if line.endswith("messages saved.")] == ["2 messages saved.", "4 messages saved."]
+    assert out.count(f"2 messages saved. The chat continues in {path}.") == 1
     assert saved(path) == ["Hi", "Hello!", "Ho", "Hey!"]
 
 
@@ -184,11 +194,20 @@ def test_a_file_that_cannot_be_written_is_a_line(chat, tmp_path, monkeypatch, na
     assert sum(line.startswith("ConfigurationError: ") for line in out) == 1
 
 
-def test_values_that_json_would_change_are_left_out(chat, tmp_path):
-    """Context variables that JSON would change are not saved, and a line names them."""
-    path = tmp_path / "chat.sqlite"
-    context = {"a": [1, {"b": None}], "t": (1, 2), "k": {1: 2}, "s": {1}, 7: 7}
-    out = chat(["Hi", f"/save {path}"], BOT, ScriptedModel(["Hello!"]), context_variables=context)
-    assert "2 messages saved, without the context variables that are not JSON: t, k, s, 7." in out.splitlines()
-    assert (kept := stored(str(path), "conversation")) is not None
-    assert kept.context_variables == {"a": [1, {"b": None}]}
+@pytest.mark.parametrize("where", ["start", "run"])
+def test_context_variables_that_are_not_json_cannot_be_saved(chat, tmp_path, where):
+    """`/save` names them, and the chat stays in memory."""
+
+    def change(context_variables: dict) -> Result:
+        """Add a variable."""
+        return Result(context_variables={"s": {1}})
+
+    context = {"s": {1}} if where == "start" else {}
+    agent = Agent(name="Bot", functions=[change])
+    model = ScriptedModel([call("change"), "Hello!", "Yes?"])
+    out = chat(
+        ["Hi", f"/save {tmp_path / 'chat.sqlite'}", "And?"], agent, model, context_variables=context
+    ).splitlines()
+    [error] = [line for line in out if line.startswith("ConfigurationError: ")]
+    assert "s is {1}" in error
+    assert "Bot: Yes?" in out

@@ -256,13 +256,13 @@ COMMANDS = {
     "reset": Command(_reset, "start a new conversation"),
     "save": Command(
         lambda _, name: CopyTo(name),
-        "save the conversation to a file; with --store, a copy under this id",
+        "save the conversation to a file, and continue in it; in a chat with a store, copy it to this id",
         "NAME",
         names_conversation=True,
     ),
     "load": Command(
         lambda _, name: ContinueWith(name),
-        "continue a conversation from a file; with --store, the conversation with this id",
+        "continue the conversation in a file; in a chat with a store, the conversation with this id",
         "NAME",
         names_conversation=True,
     ),

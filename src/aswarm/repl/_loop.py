@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing, closing, contextmanager, suppress
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import anyio
 
@@ -36,9 +36,6 @@ from ._session import Session, StartRun
 from ._text import is_terminal
 
 if TYPE_CHECKING:
-    from aswarm.conversations import Stored
-    from aswarm.conversations._base import SQLStore
-
     from ._prompt import Prompt
 
 logger = logging.getLogger("aswarm")
@@ -100,26 +97,19 @@ def chat_with(
     context_variables: Mapping[str, Any] | None,
     options: ChatOptions,
     swarm: Swarm,
-    stored: Stored | None = None,
-    store: SQLStore | None = None,
+    store: str | None = None,
     conversation_id: str = ID,
 ) -> None:
-    """Do the work of `run_demo_loop` with this Swarm.
-
-    `stored`: a conversation to continue. `store`: where to keep the conversation.
-    """
+    """Do the work of `run_demo_loop` with this Swarm. `store`: the file or the URL of the store of the conversation."""
     with _new_chat(agent, context_variables, options) as (chat, reader):
-        kept = KeptChat(chat, engine_of(swarm), options, store, conversation_id)
+        kept = KeptChat(chat, engine_of(swarm), options)
 
         async def read() -> str:
             return reader.read()
 
-        if stored is not None:
-            chat.display.show_text(chat.session.load(stored))
-        with suppress(
-            StopIteration
-        ):  # without an event loop: all that the coroutine awaits blocks, so it never suspends
-            _talk(chat, kept, read, _wait).send(None)
+        # Without an event loop: all that the coroutine awaits blocks, so it never suspends.
+        with suppress(StopIteration):
+            _talk(chat, kept, read, _wait, store, conversation_id).send(None)
 
 
 async def _wait(work: Callable[[], Awaitable[None]]) -> None:
@@ -194,31 +184,43 @@ def on_interrupt(react: Callable[[], None]) -> Generator[None]:
 # --- for both ---
 
 
+_Do: TypeAlias = Callable[
+    [Callable[[], Awaitable[None]]], Awaitable[None]
+]  # awaits work; Ctrl-C raises KeyboardInterrupt
+
+
 async def _talk(
     chat: Chat,
     kept: KeptChat,
     read: Callable[[], Awaitable[str]],
-    do: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]],
+    do: _Do,
+    store: str | None = None,
+    conversation_id: str = ID,
 ) -> None:
-    """Read and process lines until the user leaves.
+    """Read and process lines until the user leaves. `read`: returns the next line."""
+    try:
+        if store is not None:
+            await do(partial(kept.open, store, conversation_id))
+        while not chat.is_over:
+            try:
+                await _process(chat, kept, do, await read())
+            except READ_ERRORS as error:
+                chat.on_read_error(error)
+            except AswarmError as error:
+                chat.display.show_error(f"{type(error).__name__}: {one_line(error, 600)}")
+    finally:
+        await do(kept.close)
 
-    `read`: returns the next line. `do`: awaits work, and raises KeyboardInterrupt at Ctrl-C.
-    """
-    await do(kept.start)
-    while not chat.is_over:
-        try:
-            action = chat.process_line(await read())
-            if isinstance(action, StartRun):
-                with chat.running(action):
-                    await do(partial(kept.follow, action))
-                await do(kept.end_run)
-            elif action is not None:
-                await do(partial(kept.perform, action))
-            await do(kept.keep)
-        except READ_ERRORS as error:
-            chat.on_read_error(error)
-        except AswarmError as error:
-            chat.display.show_error(f"{type(error).__name__}: {one_line(error, 600)}")
+
+async def _process(chat: Chat, kept: KeptChat, do: _Do, line: str) -> None:
+    action = chat.process_line(line)
+    if isinstance(action, StartRun):
+        with chat.running(action):
+            await do(partial(kept.follow, action))
+        await do(kept.end_run)
+    elif action is not None:
+        await do(partial(kept.perform, action))
+    await do(kept.keep)
 
 
 @contextmanager

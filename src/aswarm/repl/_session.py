@@ -43,9 +43,9 @@ class StartRun:
 
 @dataclass(frozen=True, slots=True)
 class CopyTo:
-    """Copy the conversation to a file, or to another id of its store.
+    """Save the conversation to a file or, if it is in a store, to another id of the store.
 
-    `replaces`: whether the copy may replace another conversation.
+    `replaces`: whether another conversation may be replaced.
     """
 
     name: str

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from aswarm import Swarm
-from aswarm._blocking.sync_swarm import wait_on_event_loop
+from aswarm._values.settings import ApiName
 from aswarm.cli._command import command
-from aswarm.cli._conversations import Kept, loaded_from, store_options
+from aswarm.cli._conversations import store_options
 from aswarm.cli._load import load_agent
 from aswarm.cli._options import (
     AGENT_HELP,
@@ -26,9 +24,6 @@ from aswarm.cli._options import (
 )
 from aswarm.cli._output import writing
 
-if TYPE_CHECKING:
-    from aswarm._values.settings import ApiName
-
 
 @command("chat", text=f"Talk with AGENT.\n\n{AGENT_HELP}")
 @click.argument("agent")
@@ -37,7 +32,6 @@ if TYPE_CHECKING:
 @max_turns_option
 @mcp_option
 @click.option("--stream/--no-stream", default=True, help="Show answers piece by piece, or when they are complete.")
-@click.option("--load", metavar="FILE", help="Continue a conversation from a file of /save.")
 @store_options
 @click.option("--debug", is_flag=True, help="Print every request and answer, as Swarm's debug mode does.")
 def chat(
@@ -50,17 +44,16 @@ def chat(
     servers: tuple[str, ...],
     stream: bool,
     debug: bool,
-    **places: str | None,
+    store: str | None,
+    conversation: str,
 ) -> None:
     """Talk with the agent."""
-    from aswarm.repl._kept import ChatOptions, store_at  # noqa: PLC0415 - no other command needs it
+    from aswarm.repl._kept import ChatOptions  # noqa: PLC0415 - no other command needs it
     from aswarm.repl._loop import chat_with  # noqa: PLC0415 - as above
     from aswarm.repl._plain import PrintingError  # noqa: PLC0415 - as above
 
-    kept, options = Kept(**places), ChatOptions(stream, debug, {"model_override": model, "max_turns": max_turns})
+    options = ChatOptions(stream, debug, {"model_override": model, "max_turns": max_turns})
     with provider(base_url), writing(sys.stdout, PrintingError):
-        stored = None if kept.load is None else wait_on_event_loop(partial(loaded_from, kept.load))
         loaded = load_agent(agent)
-        opening = nullcontext() if kept.store is None else entered(store_at(kept.store))
-        with Swarm(api=api) as swarm, opening as store, entered(with_mcp_servers(loaded, servers)):
-            chat_with(loaded, context, options, swarm, stored, store, kept.id)
+        with Swarm(api=api) as swarm, entered(with_mcp_servers(loaded, servers)):
+            chat_with(loaded, context, options, swarm, store, conversation)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,14 +17,14 @@ from aswarm._blocking.caller import in_callers_thread
 from aswarm._blocking.sync_swarm import engine_of, wait_on_event_loop
 from aswarm._values.agent import Agent, Response, as_response
 from aswarm._values.budget import Budget
-from aswarm._values.decisions import Resume
+from aswarm._values.decisions import Resume, resume_from_json
 from aswarm._values.errors import AswarmError
 from aswarm._values.messages import is_refused
 from aswarm._values.output import answer_text
 from aswarm._values.settings import ApiName
 from aswarm._values.text import counted, one_line
 from aswarm.cli._command import command
-from aswarm.cli._conversations import Kept, decisions_in, store_options
+from aswarm.cli._conversations import store_options
 from aswarm.cli._event_printer import EventPrinter, JsonLines
 from aswarm.cli._exits import ExitCode, SetupError
 from aswarm.cli._load import load_agent, load_output
@@ -41,7 +43,6 @@ from aswarm.cli._output import reserve_stdout
 
 if TYPE_CHECKING:
     from aswarm._swarm import AsyncSwarm
-    from aswarm.conversations import Conversation
     from aswarm.extensions import EventStream
 
 
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
     ExitCode.UNKNOWN_CALLS,
     text=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} With - as QUESTION, the question is read from "
     "stdin. The output of functions goes to stderr.\n\nIf a call waits for a decision, such as an approval, the run stops: the "
-    "open calls are written as a JSON list, and the exit code is 3. Save the conversation with --save FILE. Then run the "
-    "command with --load FILE and --resume DECISIONS, and without a QUESTION. --store replaces --save and --load.",
+    "open calls are written as a JSON list, and the exit code is 3. With --store FILE, the conversation is kept: run the command "
+    "again with --resume DECISIONS, and without a QUESTION.",
 )
 @click.argument("agent")
 @click.argument("question", required=False)
@@ -65,13 +66,11 @@ if TYPE_CHECKING:
     "--stream/--no-stream", default=True, help="Write the text piece by piece, or the last answer when it is complete."
 )
 @click.option("--json", "as_json", is_flag=True, help="Write typed events, one JSON object on each line.")
-@click.option("--load", metavar="FILE", help="Continue the conversation in a file of --save, or of /save in a chat.")
-@click.option("--save", metavar="FILE", help="Save the conversation to a file, even if the run fails.")
 @store_options
 @click.option(
     "--resume",
     metavar="FILE",
-    help="Decide on the calls that are open at the end of the conversation of --load or --store. FILE is JSON (- for stdin): an "
+    help="Decide on the calls that are open at the end of the conversation in --store. FILE is JSON (- for stdin): an "
     'object of decisions by call id, {"call_1": true, "call_2": {"deny": "reason"}, "call_3": {"approve": {"arguments": {...}}}, '
     '"call_4": {"answer": data}, "call_5": "text for the model"}; true, which runs the calls that need no decision; or "approve_all", which runs them all.',
 )
@@ -98,11 +97,11 @@ def run(
     output: str | None,
     verbose: bool,
     debug: bool,
-    **places: str | None,
+    store: str | None,
+    conversation: str,
 ) -> None:
     """Ask the question."""
-    kept = Kept(**places)
-    text, decisions = _asked(question, kept, resume)
+    text, decisions = _asked(question, store, resume)
     with provider(base_url):
         loaded, kind = load_agent(agent), None if output is None else load_output(output)
         arguments = {"model_override": model, "max_turns": max_turns, "debug": debug, "output": kind, "deltas": stream}
@@ -110,29 +109,38 @@ def run(
             has_type = not (kind is None and loaded.output is None)
             details = sys.stderr if verbose else None
             writer = JsonLines(stdout) if as_json else EventPrinter(stdout, details, has_type=has_type)
-            asking = _Question(kept, loaded, context, text, decisions, arguments, writer)
+            asking = _Question(store, conversation, loaded, context, text, decisions, arguments, writer)
             with Swarm(api=api, budget=budget) as swarm, entered(with_mcp_servers(loaded, servers)):
                 response = asking.ask(swarm)
-    how = "with --load FILE and --resume DECISIONS" if kept.save is not None else "if you keep it with --save FILE"
-    raise click.exceptions.Exit(_exit_code(response, "with --resume DECISIONS" if kept.store is not None else how))
+    how = "if you keep it with --store FILE" if store is None else "with --resume DECISIONS"
+    raise click.exceptions.Exit(_exit_code(response, how))
 
 
-def _asked(question: str | None, kept: Kept, resume: str | None) -> tuple[str, Resume]:
+def _asked(question: str | None, store: str | None, resume: str | None) -> tuple[str, Resume]:
     """Return the text of the question and False, or an empty text and the decisions."""
     if resume is None:
         if question is None:
             raise SetupError("there is no QUESTION: write it after AGENT, or - to read it from stdin")
         return _text(question), False
-    if kept.load is None and kept.store is None:
-        raise SetupError("--resume needs --load FILE, or --store: the conversation whose calls are open")
-    if kept.save is None and kept.store is None:
-        raise SetupError(
-            "--resume needs --save FILE: otherwise the calls stay open in the file of --load, and could run again. "
-            "FILE may be the file of --load"
-        )
+    if store is None:
+        raise SetupError("--resume needs --store: the file or the URL with the conversation whose calls are open")
     if question is not None:
         raise SetupError("--resume decides on open calls and takes no QUESTION; ask it in another run")
-    return "", decisions_in(resume)
+    return "", _decisions_in(resume)
+
+
+def _decisions_in(path: str) -> Resume:
+    try:
+        text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        decisions: Any = json.loads(text)
+    except OSError as error:
+        raise SetupError(f"--resume: {path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise SetupError(f"--resume: {path} is not JSON: {error}") from error
+    try:
+        return resume_from_json(decisions)
+    except ValueError as error:
+        raise SetupError(f"--resume: {path} {error}") from error
 
 
 def _text(question: str) -> str:
@@ -149,9 +157,10 @@ def _text(question: str) -> str:
 
 @dataclass
 class _Question:
-    """A question, or decisions about open calls, in the conversation of `kept`. `arguments`: the keywords of its run."""
+    """A question, or decisions about open calls, in a conversation of `store`. `arguments`: the keywords of its run."""
 
-    kept: Kept
+    store: str | None
+    conversation: str
     agent: Agent
     context: dict[str, Any]
     text: str
@@ -178,15 +187,21 @@ class _Question:
         return response
 
     async def _ask(self, swarm: AsyncSwarm) -> Response:
-        async with self.kept.open(swarm, self.agent) as conversation, self._stream(swarm, conversation) as self._run:
+        async with AsyncExitStack() as stack:
+            self._run = await stack.enter_async_context(await self._stream(swarm, stack))
             async for event in self._run:
                 if self.arguments["deltas"]:
                     await in_callers_thread(partial(self.writer.show, event))
         return self._run.response
 
-    def _stream(self, swarm: AsyncSwarm, conversation: Conversation | None) -> AbstractAsyncContextManager[EventStream]:
-        if conversation is None:
+    async def _stream(self, swarm: AsyncSwarm, stack: AsyncExitStack) -> AbstractAsyncContextManager[EventStream]:
+        """Open the store, for as long as `stack`, and return the run."""
+        if self.store is None:
             return swarm.stream(self.agent, self.text, self.context, **self.arguments)
+        from aswarm.repl._kept import store_at  # noqa: PLC0415 - slow
+
+        store = await stack.enter_async_context(store_at(self.store))
+        conversation = store.conversation(self.conversation, swarm, agent=self.agent)
         if self.decisions is False:
             return conversation.stream(self.text, self.context, **self.arguments)
         return conversation.resume_stream(self.decisions, self.context, **self.arguments)
