@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from aswarm._values.json import is_object, shown, whole_characters
 from aswarm._values.messages import Message
 
 _MAX_ID_LENGTH = 500
+_DATABASE_TEXT = re.compile("[^\\0\ud800-\udfff]*")
 _SHOWN = 80
 # ASCII, because a model may send half a surrogate pair, which neither UTF-8 nor PostgreSQL accepts. `to_jsonable_python`,
 # because the client of a provider may put objects into a message.
@@ -46,7 +48,7 @@ def database_text(text: str) -> str:
 
 def is_database_text(*texts: str | None) -> bool:
     """Return whether every database accepts the texts. None is accepted."""
-    return all(text is None or database_text(text) == text for text in texts)
+    return all(map(_DATABASE_TEXT.fullmatch, filter(None, texts)))
 
 
 def message_text(message: Message) -> str:

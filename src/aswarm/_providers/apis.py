@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, get_args
 from urllib.parse import urlsplit
@@ -111,14 +111,10 @@ def responses_api(host: Any, path: Any) -> Api | None:
 
 
 # --- patched clients --------------------------------------------------------------------------------------------------
+# `type()` returns the real type of a client: a mock with a `spec` replaces its `__class__`.
 
 # Methods that `create` calls. A patched method expects the body as a dict, and the answer as an object of the SDK.
 _SENDING = ("post", "request")
-
-
-def type_of(client: object) -> type:
-    """Return the real type of the client. A mock with a `spec` replaces its `__class__`."""
-    return type(client)
 
 
 def is_blocking_openai(kind: type) -> bool:
@@ -134,13 +130,13 @@ def is_plain_openai(client: Any, api: Api) -> bool:
     """Return whether the client is an `AsyncOpenAI` or `OpenAI`, and no method that sends requests is patched."""
     if not is_unpatched_instance(client, api):
         return False
-    create = vars(type_of(api.resource_of(client))).get("create")
-    return all(map(_is_defined_by_openai, (create, *(getattr(type_of(client), name, None) for name in _SENDING))))
+    create = vars(type(api.resource_of(client))).get("create")
+    return all(map(_is_defined_by_openai, (create, *(getattr(type(client), name, None) for name in _SENDING))))
 
 
 def is_unpatched_instance(client: Any, api: Api) -> bool:
     """Return whether the client is an `AsyncOpenAI` or `OpenAI` without patches on the instance. Its class may be patched."""
-    kind = type_of(client)
+    kind: type = type(client)
     if not is_of_openai(kind):
         return False
     from openai import AsyncOpenAI, OpenAI  # noqa: PLC0415 - the client has already imported it
@@ -149,12 +145,13 @@ def is_unpatched_instance(client: Any, api: Api) -> bool:
         return False
     resource = api.resource_of(client)
     return (
-        _package(type_of(resource)) == "openai"
+        _package(type(resource)) == "openai"
         and "create" not in vars(resource)
         and not any(name in vars(client) for name in _SENDING)
     )
 
 
+@lru_cache(maxsize=64)  # limited, because each mock has a class of its own
 def is_of_openai(kind: type) -> bool:
     """Return whether the class is a class of the openai package, or a subclass."""
     return any(_package(base) == "openai" for base in kind.__mro__)

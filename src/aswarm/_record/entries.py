@@ -37,6 +37,7 @@ conversation, but clients need unique ids. See `public_ids`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -59,6 +60,9 @@ STOPS = {
 ENDINGS = frozenset({"RunFinished", "RunFailed", "RunStopped"})
 JOINED = frozenset({"TextDelta", "ReasoningDelta", "RefusalDelta"})
 DELTAS = JOINED | {"ToolCallDelta", "ToolProgress"}  # the messages of a run do not depend on these entries
+_find_non_finite = re.compile(
+    "NaN|Infinity"
+).search  # in a text of `_ENCODER`: a context variable may have such a value
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 OF_MOST_CALLS: Mapping[str, Any] = {"error": None, "still_running": False}  # not stored, because most calls have them
 # Of the response in the last entry. They are not stored there: other entries have them, and `spent` is None for most runs.
@@ -113,7 +117,7 @@ class Entry:
             fields = {**fields, "response": _without(kept, {"spent": None})}
         text = _ENCODER.encode({"seq": self.seq, "at": self.at_ms, "type": self.type, **fields})
         line = text.encode("utf-8", "surrogatepass")
-        if fields is self.fields and '"_' not in text and b"\xed" not in line and not _may_have_nan(text):
+        if fields is self.fields and '"_' not in text and b"\xed" not in line and not _find_non_finite(text):
             # A private field starts with "_". Half a surrogate pair starts with 0xED. A line without these is also for readers.
             object.__setattr__(self, "_json", line)
         return line
@@ -170,15 +174,10 @@ def now() -> int:
 def as_json(data: object) -> bytes:
     """Return the data as one line of JSON, without spaces, in UTF-8."""
     text = _ENCODER.encode(data)
-    if _may_have_nan(text):
+    if _find_non_finite(text):
         text = _ENCODER.encode(jsonable(data))
     # An id from a client may contain half a surrogate pair, which UTF-8 cannot encode.
     return text.encode("utf-8", "replace")
-
-
-def _may_have_nan(text: str) -> bool:
-    """Return whether a text of `_ENCODER` may contain NaN or an infinity. A context variable may have such a value."""
-    return "NaN" in text or "Infinity" in text
 
 
 def data_of_hold(waiting: Mapping[str, Any]) -> Any:

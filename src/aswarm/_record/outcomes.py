@@ -212,7 +212,7 @@ def change(context: dict[str, Any], written: Mapping[str, Any], removed: Iterabl
 def recordable_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the changed items and the removed keys. Raises ConfigurationError for a value that JSON cannot represent."""
     written, removed = changes(before, after)
-    for key, value in (*written.items(), *((key, None) for key in removed)):
+    for key, value in {**written, **dict.fromkeys(removed)}.items():
         check_json(value, key)
     return written, removed
 

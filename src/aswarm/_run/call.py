@@ -42,8 +42,8 @@ class ToolCall:
     """
 
     __slots__ = (
-        "_agent", "_arguments", "_decision", "_had_started", "_has_started", "_hold", "_index", "_is_announced",
-        "_is_late", "_is_merged", "_message", "_outcome", "_replaced", "_tool", "_unknown_inside",
+        "_agent", "_arguments", "_decision", "_had_started", "_has_started", "_hold", "_id", "_index", "_is_announced",
+        "_is_late", "_is_merged", "_message", "_name", "_outcome", "_replaced", "_tool", "_unknown_inside",
     )  # fmt: skip
 
     def __init__(self, message: Message, index: int, agent: Agent, tool: Tool[..., Any] | None) -> None:
@@ -51,6 +51,7 @@ class ToolCall:
         self._index = index
         self._agent = agent
         self._tool = tool
+        self._id, self._name = str(message["id"]), call_name(message)
         self._arguments: str = call_arguments(message)
         self._decision: CallDecision | None = None
         self._has_started = self._had_started = self._is_announced = self._is_late = self._is_merged = False
@@ -103,15 +104,15 @@ class ToolCall:
         """The outer call whose function makes this call; None for a call of the model."""
         return None
 
-    @property
+    @fact_property
     def id(self) -> str:
         """The id from the provider, or a generated id if the provider sent none."""
-        return str(self._message["id"])
+        return self._id
 
-    @property
+    @fact_property
     def name(self) -> str:
         """The name of the tool, as the model sent it."""
-        return call_name(self._message)
+        return self._name
 
     @fact_property
     def has_started(self) -> bool:

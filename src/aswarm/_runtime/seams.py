@@ -10,7 +10,9 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import FileIO
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakSet
 
@@ -26,20 +28,15 @@ run_sync = anyio.to_thread.run_sync
 
 def start_thread(steps: Steps, name: str) -> Callable[[], None]:
     """Start a daemon thread for the steps. Returns the function `wake`, which starts the next step at once."""
-    # A lock is used instead of an Event, because `acquire` and `release` are C functions. The lock is free after a `wake`.
-    signal = threading.Lock()
-    signal.acquire()
+    wakes = SimpleQueue[None]()  # not an Event, because `put` and `get` are C functions
 
     def work() -> None:
         for seconds in steps:
-            signal.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
-
-    def wake() -> None:
-        with suppress(RuntimeError):  # the lock is already free after an earlier `wake`
-            signal.release()
+            with suppress(Empty):
+                wakes.get(timeout=min(seconds, threading.TIMEOUT_MAX))
 
     threading.Thread(target=work, name=name, daemon=True).start()
-    return wake
+    return partial(wakes.put, None)
 
 
 # --- locks ------------------------------------------------------------------------------------------------------------

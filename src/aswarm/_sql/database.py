@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -248,7 +248,16 @@ class ThreadedDatabase(Database):
             opened.set()
             return
         opened.set()
-        while jobs := (yield from self._next_jobs()):
+        while True:
+            while not self._is_closing and (wait := self._due - clocks.monotonic()) > 0:
+                yield wait
+            if not self._is_closing and clocks.monotonic() < self._busy_until:
+                yield _GATHER_SECONDS  # `_put` does not wake the thread now, because `_due` has passed
+            with self._jobs_lock:
+                jobs, self._pending = self._pending[:_TOGETHER], self._pending[_TOGETHER:]
+                self._due = 0.0 if self._pending else float("inf")
+            if not jobs:  # after `aclose`
+                break
             self._run_with_retries(connection, jobs)
             self._finish(jobs)
             _wake_tasks(jobs)
@@ -256,17 +265,6 @@ class ThreadedDatabase(Database):
         connection.close()
         assert self._ended is not None  # noqa: S101 - `aclose` has set it
         self._ended.set()
-
-    def _next_jobs(self) -> Generator[float, None, list[PendingTransaction]]:
-        """Wait until transactions are due, and return them; an empty list after `aclose`."""
-        while not self._is_closing and (wait := self._due - clocks.monotonic()) > 0:
-            yield wait
-        if not self._is_closing and clocks.monotonic() < self._busy_until:
-            yield _GATHER_SECONDS  # `_put` does not wake the thread now, because `_due` has passed
-        with self._jobs_lock:
-            jobs, self._pending = self._pending[:_TOGETHER], self._pending[_TOGETHER:]
-            self._due = 0.0 if self._pending else float("inf")
-        return jobs
 
     def _run_with_retries(self, connection: DatabaseConnection, jobs: Sequence[PendingTransaction]) -> None:
         deadline = clocks.monotonic() + self._retry_seconds

@@ -148,7 +148,8 @@ class Agent(_TypedModel[T_co]):
     def _check_settings(self) -> Self:
         if self.model_settings or self.tool_choice or not f"{self.name}{self.model}".isascii():
             check_settings(self.name, self.model, self.model_settings, self.tool_choice)
-        as_output(self.output)  # raises for a schema that cannot be sent
+        if self.output is not None:
+            as_output(self.output)  # raises for a schema that cannot be sent
         return self
 
     @property

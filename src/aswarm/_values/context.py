@@ -67,6 +67,8 @@ def merge_changes(context: dict[Any, Any], before: dict[Any, Any], after: dict[A
 
 def changes(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[Any]]:
     """Return the items of `after` that are new or different from `before`, and the removed keys."""
+    if not (before or after):  # most runs have no context variables
+        return {}, []
     equal: set[tuple[int, int]] = set()
     changed = {key: value for key, value in after.items() if key not in before or _differs(before[key], value, equal)}
     return changed, [key for key in before if key not in after]

@@ -28,8 +28,12 @@ class _Event:
         An agent becomes its name, and an error its class name and text. A `Response` becomes its `model_dump(mode="json")`,
         plus `run_id` and `text`.
         """
-        values = {field.name: _json_form(getattr(self, field.name)) for field in fields(self)}
-        return {"type": type(self).__name__, **values}
+        form: dict[str, Any] = {"type": type(self).__name__}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            is_plain = value is None or type(value) is int or (type(value) is str and value.isascii())
+            form[field.name] = value if is_plain else _json_form(value)
+        return form
 
 
 def _json_form(value: Any) -> Any:

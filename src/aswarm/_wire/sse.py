@@ -82,7 +82,7 @@ class AnswerDecoder:
 
     def _take_buffer(self) -> bytes:
         pieces, self._buffer = self._buffer, []
-        return b"".join(pieces) if len(pieces) != 1 else pieces[0]
+        return b"".join(pieces)
 
     def _events(self) -> Iterator[dict[str, Any]]:
         *lines, rest = self._split(self._take_buffer())
