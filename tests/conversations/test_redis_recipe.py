@@ -10,7 +10,7 @@ import fakeredis
 import pytest
 from redis.exceptions import ConnectionError as NotConnected
 
-from aswarm import Agent, AsyncSwarm, RunError
+from aswarm import Agent, AsyncSwarm, RunError, external_tool
 from aswarm.conversations import Conflict, Conversation, Store
 from aswarm.testing import ScriptedModel, call
 from tests.conversations.test_stores import (
@@ -81,6 +81,21 @@ async def test_ids_with_a_prefix_are_listed(store: Store) -> None:
         await store.write(each, change(None))
     assert sorted(each.id for each in await store.list(prefix="u/")) == ["u/1", "u/2"]
     assert [each.id for each in await store.list(prefix="ü")] == ["ü/1"]
+
+
+async def test_the_conversations_that_wait_are_listed(store: Store) -> None:
+    """The store inherits `conversation()` and `async with` from the base class."""
+    model = ScriptedModel([call("pay", call_id="call_1"), "Paid."])
+    agent = Agent(
+        functions=[external_tool(name="pay", description="Pay.", parameters={"type": "object", "properties": {}})]
+    )
+    async with store as same:
+        chat = same.conversation("a", AsyncSwarm(model.client()), agent=agent)
+        await chat.run("Pay.")
+        await same.write("b", change(None, stop="answer"))
+        assert [each.id for each in await same.list(stop="waiting", limit=5)] == ["a"]
+        await chat.resume({"call_1": "paid"})
+        assert await same.list(stop="waiting") == []
 
 
 async def test_one_of_two_writers_at_the_same_time_is_first(store: Store) -> None:

@@ -189,6 +189,24 @@ async def test_a_list_has_the_last_updated_first(store: Store) -> None:
     assert list(await store.list(before=last.updated)) == found[1:]
 
 
+@pytest.mark.parametrize("search", ["", "order"])
+async def test_a_list_can_have_only_the_conversations_that_wait(store: Any, search: str) -> None:
+    """`stop` selects the conversations whose last run stopped for this reason, also of a search, and before a limit."""
+    for number, stop in enumerate(["waiting", "answer", None, "waiting", "error", "answer"]):
+        await store.write(f"u/{number}", change(None, user("My order?"), stop=stop))
+        await anyio.sleep(0.002)
+    options: dict[str, Any] = {"search": search} if search else {}
+    waiting = await store.list(stop="waiting", **options)
+    assert [each.id for each in waiting] == ["u/3", "u/0"]
+    assert [each.id for each in await store.list(stop="waiting", limit=1, **options)] == ["u/3"]
+    older = await store.list(stop="waiting", before=waiting[0].updated, **options)
+    assert [each.id for each in older] == ["u/0"]
+    assert await store.list(stop="waiting", prefix="v/", **options) == []
+    assert [each.id for each in await store.list(stop="error", **options)] == ["u/4"]
+    with pytest.raises(ConfigurationError, match=r"stop must be one of answer, .*, not 'open'"):
+        await store.list(stop="open")
+
+
 async def test_a_title_is_given_or_is_the_start_of_the_first_message(store: Any) -> None:
     """A fork keeps the title; an empty title brings the first message back; nothing else changes."""
     beginning = "Where\n is my brass lamp? \N{GRINNING FACE}" + " And my shade?" * 100

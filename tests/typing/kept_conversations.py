@@ -30,6 +30,19 @@ async def runs(swarm: AsyncSwarm) -> None:
         print(last)
 
 
+class Desk:
+    """A service takes any store."""
+
+    def __init__(self, swarm: AsyncSwarm, store: Store) -> None:
+        self.chat = store.conversation("a", swarm, agent=Agent())
+        self.store = store
+
+    async def waiting(self) -> list[str]:
+        async with self.store as store:
+            assert_type(store, Store)
+            return [each.id for each in await store.list(stop="waiting")]
+
+
 def stores(swarm: AsyncSwarm) -> list[Conversation]:
     """Each store is a `Store`."""
     kinds: list[Store] = [MemoryStore(), SQLiteStore("x"), PostgresStore("")]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 from pydantic_core import from_json
 
@@ -190,12 +191,30 @@ def fork(conversation_id: str, new_id: str, until: int | None, revision: str, no
     )
 
 
-def summaries(prefix: str, limit: int, before: float | None) -> Transaction[list[ConversationSummary]]:
+class Wanted(NamedTuple):
+    """The wanted page of a list of conversations; see `Store.list`."""
+
+    prefix: str
+    limit: int
+    before: float | None
+    stop: str | None
+
+    def where(self) -> tuple[str, list[object]]:
+        """Return the WHERE of the conversations and its values."""
+        return _where(_with_prefix("id", self.prefix) | {"updated < ?": self.before, "stop = ?": self.stop})
+
+    def has(self, summary: ConversationSummary) -> bool:
+        """Return whether a conversation with this prefix is wanted."""
+        is_earlier = self.before is None or summary.updated < self.before
+        return is_earlier and self.stop in (None, summary.stop)
+
+
+def summaries(wanted: Wanted) -> Transaction[list[ConversationSummary]]:
     """Return conversations, the last updated first."""
-    where, values = _where(_with_prefix("id", prefix) | {"updated < ?": before})
+    where, values = wanted.where()
     # A query of its own for the ids, because SQLite would read the first message of each row before it sorts the rows.
     ids = f"SELECT id FROM aswarm_conversation {where} ORDER BY updated DESC, id LIMIT ?"  # noqa: S608 - there is no data in it
-    return (yield from _summaries(f"WHERE id IN ({ids}) ORDER BY updated DESC, id", (*values, limit)))
+    return (yield from _summaries(f"WHERE id IN ({ids}) ORDER BY updated DESC, id", (*values, wanted.limit)))
 
 
 def _where(conditions: Mapping[str, object]) -> tuple[str, list[object]]:
@@ -228,16 +247,16 @@ def _title_of(first: str | None) -> str:
     return " ".join(described(message.get("content") or "").split())[:_TITLE_LENGTH]
 
 
-def search(prefix: str, limit: int, before: float | None, words: str) -> Transaction[list[ConversationSummary]]:
+def search(wanted: Wanted, words: str) -> Transaction[list[ConversationSummary]]:
     """Return the last updated conversations with this text in the title, or in a message of the user or of an agent.
 
     There is no index: a trigram index has half the size of its texts, and SQLite before 3.42 keeps deleted texts in it. A usual
     word is in enough of the last updated conversations. For a rare word, one query reads all messages.
     """
     sought, matches, start, size = _folded(words), set[str](), 0, _CONVERSATIONS_AT_ONCE
-    where, values = _where(_with_prefix("id", prefix) | {"updated < ?": before})
+    where, values = wanted.where()
     newest = f"SELECT id, title FROM aswarm_conversation {where} ORDER BY updated DESC, id LIMIT ? OFFSET ?"  # noqa: S608 - as above
-    while len(matches) < limit:
+    while len(matches) < wanted.limit:
         rows = yield newest, (*values, size, start)
         ids = [row[0] for row in rows]
         some = (yield from _with_text(sought, f"WHERE conversation IN ({marks(ids)})", ids)) | _titled(sought, rows)
@@ -246,15 +265,15 @@ def search(prefix: str, limit: int, before: float | None, words: str) -> Transac
             break
         if len(some) < size * _USUAL:
             rows = yield f"SELECT id, title FROM aswarm_conversation {where} AND title <> ''", values  # noqa: S608 - as above
-            texts = yield from _with_text(sought, *_where(_with_prefix("conversation", prefix)))
+            texts = yield from _with_text(sought, *_where(_with_prefix("conversation", wanted.prefix)))
             matches = texts | _titled(sought, rows)
             break
         start, size = start + size, min(2 * size, _MOST_VALUES)
     listed: list[ConversationSummary] = []
     for part in chunks(sorted(matches), _MOST_VALUES):
         listed += yield from _summaries(f"WHERE id IN ({marks(part)})", part)
-    fitting = [summary for summary in listed if before is None or summary.updated < before]
-    return sorted(fitting, key=lambda summary: (-summary.updated, summary.id))[:limit]
+    fitting = filter(wanted.has, listed)
+    return sorted(fitting, key=lambda summary: (-summary.updated, summary.id))[: wanted.limit]
 
 
 def _folded(text: str) -> str:

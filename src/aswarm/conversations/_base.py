@@ -5,11 +5,10 @@ Security: A deleted conversation is overwritten in the file, at the latest when 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from os import PathLike, fspath
-from types import TracebackType
-from typing import Any, Self
+from typing import Self, get_args
 
 from aswarm._log import conversations as _statements
 from aswarm._log.stored import Change, ConversationSummary, Stored
@@ -18,37 +17,16 @@ from aswarm._runtime import clocks
 from aswarm._sql.database import Database
 from aswarm._sql.databases import PostgresServer, SQLiteFile, memory
 from aswarm._sql.transactions import single
-from aswarm._swarm import AsyncSwarm
-from aswarm._values.agent import Agent
+from aswarm._values.agent import StopReason
 from aswarm._values.errors import ConfigurationError
 
-from ._conversation import Conversation
-from ._queue import wait_for_runs
 from ._store import Store
-
-# When a server stops, it cancels its requests and ends the lifespan at once. Closing a store waits at most this time until the
-# cancelled runs have written their ends.
-CLOSING_SECONDS = 5.0
 
 
 class SQLStore(Store):
-    """A store in a database. The same database also keeps the runs of `aswarm.runs`."""
+    """Base class of the included stores, which are databases. The same database also keeps the runs of `aswarm.runs`."""
 
     _database: Database
-
-    def conversation(
-        self,
-        conversation_id: str,
-        swarm: AsyncSwarm,
-        *,
-        agent: Agent,
-        agents: Iterable[Agent] = (),
-        context_variables: Mapping[str, Any] | None = None,
-    ) -> Conversation:
-        """Return a new or existing conversation of this store; see `Conversation`. This does no I/O."""
-        return Conversation(
-            self, conversation_id, swarm, agent=agent, agents=agents, context_variables=context_variables
-        )
 
     async def load(self, conversation_id: str, /, *, until: int | None = None) -> Stored | None:
         """See `Store`."""
@@ -67,17 +45,25 @@ class SQLStore(Store):
         await self._database.submit(partial(_statements.fork, source, copy, until, revision, now), durable=True)
 
     async def list(
-        self, *, prefix: str = "", limit: int = 100, before: float | None = None, search: str = ""
+        self,
+        *,
+        prefix: str = "",
+        limit: int = 100,
+        before: float | None = None,
+        stop: StopReason | None = None,
+        search: str = "",
     ) -> Sequence[ConversationSummary]:
         """See `Store`. `search`: return only conversations with this text in the title, or in a message of the user or an agent.
 
         The search ignores case, and the kind and number of spaces. It does not include results of tools. It runs beside the
         writes of the store, and reads all messages if few conversations have the text.
         """
-        words = database_text(search)
+        if stop is not None and stop not in get_args(StopReason):
+            raise ConfigurationError(f"stop must be one of {', '.join(get_args(StopReason))}, not {stop!r}")
+        words, wanted = database_text(search), _statements.Wanted(database_text(prefix), limit, before, stop)
         if words.strip():
-            return await self._database.read(partial(_statements.search, database_text(prefix), limit, before, words))
-        return await self._database.read(partial(_statements.summaries, database_text(prefix), limit, before))
+            return await self._database.read(partial(_statements.search, wanted, words))
+        return await self._database.read(partial(_statements.summaries, wanted))
 
     async def rename(self, conversation_id: str, title: str, /) -> bool:
         """Set the title of the conversation; an empty text removes it. Returns False for an unknown conversation.
@@ -101,21 +87,12 @@ class SQLStore(Store):
         return int((await self._database.submit(purge, durable=True))[0][0])
 
     async def aclose(self) -> None:
-        """Run the pending transactions, and close the file or the connection.
-
-        The end of an `async with` block first waits for the runs of this event loop, at most five seconds.
-        """
+        """Run the pending transactions, and close the file or the connection; see `Store`."""
         await self._database.aclose()
 
     async def __aenter__(self) -> Self:
         await self._database.open()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await wait_for_runs(self, CLOSING_SECONDS)
-        await self.aclose()
 
 
 class MemoryStore(SQLStore):

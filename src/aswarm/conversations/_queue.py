@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import anyio
@@ -10,7 +11,8 @@ import anyio
 from aswarm._runtime.backend import current_loop
 from aswarm._values.errors import ConfigurationError
 
-from ._store import Store
+if TYPE_CHECKING:
+    from ._store import Store  # `Store.conversation` makes a `Conversation`
 
 
 class QueueSlot:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -25,7 +26,9 @@ from aswarm._values.errors import AswarmError, CallerMistake, RunRefused
 from aswarm._values.messages import Message
 
 from ._changes import common_messages, storable, without_last_question
-from ._store import Store
+
+if TYPE_CHECKING:
+    from ._store import Store  # `Store.conversation` makes a `Conversation`
 
 
 class ConversationSink:
