@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import gc
+import sys
+import types
 import warnings
 from typing import Any
 
@@ -10,6 +13,7 @@ import anyio
 import pytest
 
 import aswarm
+from aswarm.conversations import MemoryStore
 from aswarm.testing import ScriptedModel
 
 # A program, and a part of the text of its exception.
@@ -65,16 +69,45 @@ MISTAKES = [
     ("with swarm.batch(Agent(), []): ...", "Batch needs `async with` instead of `with`"),
     ("swarm.stream(Agent(), 'Hi').stream_events()", "the run itself yields its events: async for event in run"),
     ("swarm.run_and_stream(Agent(), 'Hi').nothing", "'ClassicStream' object has no attribute 'nothing'"),
+    ("async def handle(): Swarm(swarm.client).run(Agent(), 'Hi')\nawait handle()", "use AsyncSwarm: `await swarm.run(...)`"),
+    ("other = AsyncSwarm()\nawait other.aclose()\nawait other.run(Agent(), 'Hi')", "this AsyncSwarm is closed; run inside its"),
+    # Values and histories.
+    (
+        "class Database: ...\ndef count(db: Database) -> int: ...\nawait swarm.run(Agent(functions=[count]), 'Hi')",
+        "the model is asked for a string; if the program has the value, write Resource[Database], and pass resources={...}",
+    ),
+    (
+        "class Database: ...\nawait MemoryStore().conversation('a', swarm, agent=Agent()).run('Hi', {'db': Database()})",
+        "pass a client or a connection as resources={...}: a parameter with the hint Resource[T] gets it",
+    ),
+    (
+        """
+call = {'id': 'c1', 'type': 'function', 'function': {'name': 'look_up', 'arguments': '{}'}}
+await swarm.run(Agent(), [{'role': 'assistant', 'tool_calls': [call]}])""",
+        "messages end with open calls ('c1'). Pass resume={'c1': True} with your decisions",
+    ),
 ]  # fmt: skip
 WORDS = 40
 
 
+def run_to_end(coroutine: Any) -> None:
+    """Run the coroutine of a program that awaits."""
+
+    async def program() -> None:
+        await coroutine
+
+    if coroutine is not None:
+        anyio.run(program)
+
+
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("program", "expected"), MISTAKES, ids=[program for program, _ in MISTAKES])
 def test_a_mistake_has_an_error_that_contains_the_name_to_use(program: str, expected: str) -> None:
-    names: dict[str, Any] = {**vars(aswarm), "aswarm": aswarm}
+    names = {**vars(aswarm), "aswarm": aswarm, "MemoryStore": MemoryStore, "__name__": __name__}
     names["swarm"] = aswarm.AsyncSwarm(client=ScriptedModel([]).client())
+    code = compile(program, "program", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     with pytest.raises((AttributeError, ImportError, TypeError, UserWarning, aswarm.ConfigurationError)) as caught:
-        exec(program, names)
+        run_to_end(eval(code, names))
     text = str(caught.value)
     assert expected in text
     assert "Nothing" in text or "nothing" in text or len(text.split()) <= WORDS
@@ -100,3 +133,22 @@ def test_the_warning_about_a_forgotten_await_contains_the_public_name() -> None:
         warnings.simplefilter("always")
         anyio.run(program)
     assert str(caught[0].message) == "coroutine 'AsyncSwarm.run' was never awaited"
+
+
+@pytest.mark.anyio
+@pytest.mark.filterwarnings("error")
+async def test_a_blocking_run_on_an_event_loop_warns() -> None:
+    with pytest.raises(UserWarning, match="Swarm blocks the event loop"):
+        aswarm.Swarm(ScriptedModel([]).client()).run(aswarm.Agent(), "Hi")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("program", ["swarm.run(Agent(), 'Hi')", "swarm.run(Agent(), 'Hi', stream=True)"])
+def test_the_code_of_a_notebook_may_block(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook, the code of a cell always runs on an event loop."""
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+
+    async def cell() -> Any:
+        return eval(program, {"swarm": aswarm.Swarm(ScriptedModel(["Hello"]).client()), "Agent": aswarm.Agent})
+
+    assert anyio.run(cell)

@@ -336,7 +336,7 @@ async def test_a_caller_may_answer_calls_itself() -> None:
     chat = refunding("Well.", "Good.", call_ids="12")
     await chat.run("Refund")
     answer = {"role": "tool", "tool_call_id": "c1", "content": "refused by a clerk"}
-    with pytest.raises(ConfigurationError, match="no answer"):
+    with pytest.raises(ConfigurationError, match="open calls"):
         await chat.run([answer])
     await chat.run([answer, user("Well?")])
     stored = await chat.load()

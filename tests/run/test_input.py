@@ -71,9 +71,9 @@ async def test_of_many_open_calls_the_first_are_named(ids: Sequence[str], named:
     with pytest.raises(ConfigurationError) as caught:
         await resumed(USER, asked(*((each, 1) for each in ids)), resume=False)
     assert str(caught.value) == (
-        f"messages end with tool calls that have no answer ({named}). A run executes such calls only if you ask for it. Pass "
-        "resume={'call_1': True}, with a decision for each call; resume=True to run those that need no decision; or "
-        "resume=Approve.all() to run them all, if the history comes from storage you trust. Or answer them yourself"
+        f"messages end with open calls ({named}). Pass resume={{{named.split(',')[0]}: True}} with your decisions, resume=True to "
+        "run the calls that need none, or, for a history from storage that you trust, resume=Approve.all() to run all. Or append "
+        "their results"
     )
 
 

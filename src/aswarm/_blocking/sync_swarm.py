@@ -6,13 +6,18 @@ caller, as in a script.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
+import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overload
+
+import sniffio
 
 from aswarm._providers.compatible import CompatibleClientSource, close_reply
 from aswarm._providers.default_client import make_blocking_client
@@ -337,6 +342,9 @@ class Swarm:
 
     def _caller(self) -> Caller:
         check_steps(self, _STEPS)
+        # asyncio's name for the running loop, or trio's; no function call, because each run comes here.
+        if asyncio._get_running_loop() is not None or sniffio.thread_local.name is not None:
+            _warn_of_event_loop()
         return _make_caller()
 
     # --- closing ---
@@ -381,6 +389,14 @@ class Swarm:
 
 # The original methods. Code for Swarm may override them or replace them with a mock, even on the class; `run` then raises.
 _STEPS = {name: getattr(Swarm, name) for name in STEPS}
+
+
+def _warn_of_event_loop() -> None:
+    if "ipykernel" not in sys.modules:  # the code of a notebook always runs on an event loop
+        text = "Swarm blocks the event loop of this thread until the run ends; use AsyncSwarm: `await swarm.run(...)`"
+        warnings.warn(
+            text, UserWarning, stacklevel=4
+        )  # 1 this function, 2 `_caller`, 3 `run`, 4 the line that calls it
 
 
 def wait_on_event_loop(work: Callable[[], Awaitable[T]]) -> T:

@@ -13,6 +13,7 @@ from aswarm._values.context import copy_containers
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_object, shown, whole_characters
 from aswarm._values.messages import Message
+from aswarm._values.text import AS_RESOURCE
 
 _MAX_ID_LENGTH = 500
 _DATABASE_TEXT = re.compile("[^\\0\ud800-\udfff]*")
@@ -92,8 +93,8 @@ def _fault(value: object, place: str) -> str | None:
 def context_error(fault: str) -> str:
     """Return the error text for a context variable that is not JSON."""
     return (
-        f"a conversation keeps context variables as JSON (dict with str keys, list, str, int, float, bool, None), but {fault}. "
-        "Set the variable to such a value. If a function needs a client or a connection, keep it in a closure of the function"
+        f"a conversation keeps context variables as JSON (dict with str keys, list, str, int, float, bool, None), but {fault}; "
+        f"{AS_RESOURCE}"
     )
 
 

@@ -16,6 +16,7 @@ from aswarm._values.context import changes, copy_containers
 from aswarm._values.decisions import OpenCall
 from aswarm._values.errors import ConfigurationError, ToolError
 from aswarm._values.json import from_fields, jsonable, shown
+from aswarm._values.text import AS_RESOURCE
 from aswarm._values.usage import Usage
 
 from .facts import CallPlace
@@ -234,7 +235,7 @@ def check_json(value: object, place: object) -> None:
     """Raise ConfigurationError if JSON cannot represent the value. `place`: the name of the variable."""
     if not isinstance(place, str):
         raise ConfigurationError(
-            f"the context variable {place!r} cannot be recorded, because its key is not a str. Use a str, or run without "
+            f"the context variable {place!r} cannot be recorded, because its key is not a str; use a str, or run without "
             "a record"
         )
     if type(value) is dict:
@@ -245,7 +246,6 @@ def check_json(value: object, place: object) -> None:
             check_json(item, f"{place}[{position}]")
     elif not (value is None or type(value) in (str, int, float, bool)):
         raise ConfigurationError(
-            f"the context variable {place} was set to {shown(value, 80)}, which cannot be recorded. A recorded run has "
-            "context variables that JSON can hold (dict with str keys, list, str, int, float, bool, None). Set the variable "
-            "to such a value, and keep a client or a connection in a closure of the function that uses it"
+            f"the context variable {place} was set to {shown(value, 80)}, which cannot be recorded. A recorded run has context "
+            f"variables of JSON types (dict, list, str, int, float, bool, None); {AS_RESOURCE}"
         )

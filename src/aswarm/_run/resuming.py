@@ -47,10 +47,9 @@ def check_resume(resume: Resume, unanswered: Sequence[str]) -> None:
     """Raise ConfigurationError if open calls have no `resume`, or decisions have no open calls."""
     if unanswered and resume is False:
         raise ConfigurationError(
-            f"messages end with tool calls that have no answer ({named_ids(unanswered)}). A run executes such calls only if you "
-            "ask for it. Pass resume={'call_1': True}, with a decision for each call; resume=True to run those that need no "
-            "decision; or resume=Approve.all() to run them all, if the history comes from storage you trust. Or answer them "
-            "yourself"
+            f"messages end with open calls ({named_ids(unanswered)}). Pass resume={{{shown(unanswered[0], 40)}: True}} with your "
+            "decisions, resume=True to run the calls that need none, or, for a history from storage that you trust, "
+            "resume=Approve.all() to run all. Or append their results"
         )
     if not unanswered and isinstance(resume, Mapping) and resume:
         raise ConfigurationError(

@@ -328,9 +328,10 @@ def _describable(hint: Any, place: str, faults: list[str]) -> Any:
         if is_hint:
             _check_describable(hint, place)
             return hint
+    name = hint.__name__ if isinstance(hint, type) else inspect.formatannotation(hint)
     faults.append(
-        f"{place} has the hint {inspect.formatannotation(hint)}, which has no JSON form, so the model is asked for a string; "
-        "bind the value with functools.partial, read it from context_variables, or use a type that pydantic can describe"
+        f"{place} has the hint {name}, which has no JSON form, so the model is asked for a string; "
+        f"if the program has the value, write Resource[{name}], and pass resources={{...}}"
     )
     return Any
 

@@ -69,6 +69,10 @@ def how_to_install(extra: str) -> str:
     return f'install the extra "{extra}"; in a clone of aswarm: python -m pip install ".[{extra}]"'
 
 
+AS_RESOURCE = "pass a client or a connection as resources={...}: a parameter with the hint Resource[T] gets it"
+"""The remedy for a value that has no JSON form."""
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: "1 message", "2,000 messages"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -347,7 +347,8 @@ class _OpenConversation:
         except Exception as failure:
             if error is None:
                 raise
-            if error is not failure:  # the caller raises the exception of the run, which is more important
+            is_raised = error is failure or (isinstance(failure, ConfigurationError) and str(failure) == str(error))
+            if not is_raised:  # the caller raises the exception of the run, which is more important
                 what = "the conversation %r could not be written"
                 logger.exception(what, self._sink.conversation_id, extra=self.state.log_fields)
         finally:
