@@ -158,7 +158,7 @@ def test_calls_that_ran_together_stand_side_by_side_with_the_times_of_the_log(
         )
         expect(page.locator(".group .call", has_text=name).locator(".time")).to_have_text(f"{ended - begun} ms")
     expect(page.locator(".call.is-error")).to_contain_text("no carrier delivers to Atlantis")
-    expect(page.locator(".handoff")).to_have_text("TriageOrders")
+    expect(page.locator(".log .handoff")).to_have_text("TriageOrders")
 
 
 def test_the_page_works_below_a_path_and_asks_for_the_token(new_tabs: Any, mounted_shop: int) -> None:
@@ -449,6 +449,29 @@ def test_conversations_are_renamed_and_searched(tabs: Tabs, service: httpx.Clien
     expect(other.locator("h1")).to_have_text("Seamarks 7")
 
 
+def test_matches_of_a_search_are_marked(tabs: Tabs) -> None:
+    """The marks are in the titles and in the open conversation, and go with the search. Signs of patterns have no meaning."""
+    page = answered(tabs, "hello (lamp+) and (LAMP+)")
+    marks = "[...(CSS.highlights.get('found') || [])].map((each) => each.startContainer.data.slice(each.startOffset, each.endOffset))"
+    page.get_by_label("Search the conversations").fill("(lamp+)")
+    page.wait_for_function(f"() => {marks}.join() === '(lamp+),(LAMP+),(lamp+),(LAMP+)'")
+    page.get_by_label("Search the conversations").fill("")
+    page.wait_for_function(f"() => {marks}.length === 0")
+
+
+def test_a_long_title_has_two_lines(new_tabs: Any) -> None:
+    """The list and a narrow header show two lines of a title, and the header has the whole title as a tooltip."""
+    text = "please tell me where the order is that I placed last week, with all its parts"
+    page = answered(new_tabs(viewport={"width": 380, "height": 740}), text)
+    expect(page.locator("h1")).to_have_attribute("title", text)
+    for place in ("h1", ".chats .current b"):
+        if place != "h1":
+            button(page, "Conversations").click()
+        style = "(each) => [each.clientHeight, parseFloat(getComputedStyle(each).lineHeight)]"
+        height, line = page.locator(place).evaluate(style)
+        assert round(height / line) == 2, place
+
+
 # --- forks ---
 
 
@@ -499,6 +522,9 @@ def test_the_panels_show_the_context_the_requests_the_tokens_and_the_agents(tabs
     expect(panel).to_contain_text("1,410")
     page.get_by_role("tab", name="Agents").click()
     expect(panel.locator(".node.active .title")).to_have_text("Triage")
+    panel.get_by_text("Orders", exact=True).last.click()
+    expect(panel.locator("details[open]")).to_contain_text("check_stock")
+    expect(panel.locator("details[open]")).to_contain_text("hands off to Refunds")
 
 
 def test_a_turn_becomes_an_eval_case(tabs: Tabs, tmp_path: Path) -> None:
@@ -517,6 +543,13 @@ def test_a_turn_becomes_an_eval_case(tabs: Tabs, tmp_path: Path) -> None:
     assert load_cases(path)[0].function == ["look_up_order", "check_stock", "estimate_delivery"]
 
 
+def test_the_start_shows_the_handoffs_of_each_agent(new_tabs: Any) -> None:
+    """The card of an agent has its functions and the agents that it can hand off to. A touch screen shows no keyboard by itself."""
+    page = new_tabs(has_touch=True, is_mobile=True).open()
+    expect(page.locator(".card").nth(1)).to_contain_text("Hands off to Refunds Triage")
+    expect(page.locator("#box")).not_to_be_focused()
+
+
 # --- for everybody ---
 
 
@@ -532,6 +565,8 @@ def test_everything_works_with_the_keyboard_alone(tabs: Tabs) -> None:
             press("Tab")
         raise AssertionError(f"the Tab key does not reach {name!r}")
 
+    expect(page.locator("#box")).to_be_focused()
+    press("Escape")
     press("/")
     page.keyboard.type("a refund, please")
     press("Enter")
@@ -651,11 +686,13 @@ def test_text_has_contrast_and_every_control_has_a_name(new_tabs: Any, scheme: s
 
 def test_a_narrow_screen_has_everything(new_tabs: Any, tmp_path: Path) -> None:
     """At 380 pixels nothing is wider than the screen, and the conversations and the panels are one press away."""
+    small = "[...document.querySelectorAll('button:not(.link), select, summary, .run-foot a')].filter((each) => each.checkVisibility() && each.clientHeight < 30).map((each) => each.outerHTML)"
     page = answered(new_tabs(viewport={"width": 380, "height": 740}), "my orders")
     for place, found in [("Conversations", ".chats"), ("Inspect", ".panels"), ("Chat", ".log")]:
         page.get_by_label("Parts of the page").get_by_role("button", name=place).click()
         expect(page.locator(found)).to_be_visible()
         page.screenshot(path=tmp_path / f"narrow-{place}.png")
+        assert page.evaluate(small) == []
         assert page.evaluate("document.documentElement.scrollWidth") == 380
         assert page.evaluate(
             "[...document.querySelectorAll('.log, .panel, .chats')].every((each) => each.scrollWidth <= each.clientWidth)"

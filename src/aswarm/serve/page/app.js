@@ -5,15 +5,15 @@ import { Dialog, TokenForm } from "./dialogs.js";
 import { Panels, PANELS } from "./panels.js";
 import { activeRun, dialog, go, href, init, onDraw, refresh, setPanel, setTheme, state, stop, update } from "./state.js";
 import { ago, plural } from "./text.js";
-import { html, render } from "./vendor/htm-preact.js";
+import { html, render, useEffect } from "./vendor/htm-preact.js";
 
-const THEMES = { auto: "system", light: "light", dark: "dark" };
-const nextTheme = () => setTheme({ auto: "light", light: "dark", dark: "auto" }[state.theme] || "auto");
+const nextTheme = () => setTheme({ auto: "light", light: "dark" }[state.theme] || "auto");
+const newChat = () => (go(null), requestAnimationFrame(focusBox));
 
 function Chats() {
 	const running = new Set(state.runs.filter((run) => run.status === "running").map((run) => run.conversation));
 	return html`<nav class=chats aria-label=Conversations>
-		<button class=new onClick=${() => (go(null), requestAnimationFrame(focusBox))}>+ New conversation<//>
+		<button class=new onClick=${newChat}>+ New conversation<//>
 		<input type=search aria-label="Search the conversations" placeholder="Search" value=${state.search} onInput=${(event) => (update({ search: event.target.value }), refresh())} />
 		<ul>${state.conversations.map((each) => html`<li class=${each.id === state.id ? "current" : ""} key=${each.id}>
 			<a href=${href(each.id)} aria-current=${each.id === state.id ? "page" : undefined}>
@@ -25,19 +25,33 @@ function Chats() {
 	<//>`;
 }
 
+// Mark the words of the search in the titles and in the open conversation.
+function markFound() {
+	const words = state.search.trim().replace(/\W/g, "\\$&");
+	const found = [];
+	for (const part of words ? document.querySelectorAll(".chats b, .log .column") : []) {
+		const texts = document.createTreeWalker(part, NodeFilter.SHOW_TEXT);
+		for (let node; (node = texts.nextNode()); )
+			for (const { 0: text, index } of node.data.matchAll(RegExp(words, "gi")))
+				found.push(new StaticRange({ startContainer: node, startOffset: index, endContainer: node, endOffset: index + text.length }));
+	}
+	CSS.highlights?.set("found", new Highlight(...found));
+}
+
 function App() {
+	useEffect(markFound);
 	const run = activeRun();
 	const title = state.only ? `Run ${state.only.slice(0, 8)}` : state.id === null ? "New conversation" : state.titles[state.id] || state.id;
 	document.title = `${run ? "● " : ""}${title} · aswarm`;
 	const lost = state.connection === "reconnecting" && "Reconnecting…";
 	return html`<a class=skip href="#box" onClick=${(event) => (event.preventDefault(), focusBox())}>Write a message</a>
 		<header class=top><a class=brand href="#/"><img src=${new URL("page/icon.svg", document.baseURI).href} width=22 height=22 alt="" /> aswarm</a>
-			<h1>${title}<//>
+			<h1 title=${title}>${title}<//>
 			${state.id !== null && html`<button class=icon aria-label="Rename the conversation" onClick=${() => dialog("rename", { id: state.id })}>✎<//>`}
 			${lost && html`<span class=connection>${lost}<//>`}
 			<span class=grow><//>
-			<button class=bare onClick=${() => dialog("watch")}>Watch a run<//>
-			<button class=bare aria-label=${`Colours: ${THEMES[state.theme]}`} title="Colours (t)" onClick=${nextTheme}>${state.theme}<//>
+			<button class=bare aria-label="Watch a run" onClick=${() => dialog("watch")}>Watch<//>
+			<button class=bare aria-label=${`Colours: ${state.theme}`} title="Colours (t)" onClick=${nextTheme}>${state.theme}<//>
 			<button class=bare onClick=${() => dialog("keys")}>Keys<//><//>
 		${state.needsToken ? html`<${TokenForm} />` : html`<div class=frame data-place=${state.place}><${Chats} /><${Chat} /><${Panels} /><//>
 		<nav class=places aria-label="Parts of the page">${Object.entries({ chats: "Conversations", chat: "Chat", panels: "Inspect" }).map(([key, label]) => html`<button aria-pressed=${state.place === key}
@@ -62,7 +76,7 @@ function press(text) {
 }
 
 const ACTIONS = {
-	"/": focusBox, n: () => (go(null), requestAnimationFrame(focusBox)), ".": stop, j: () => move(1), k: () => move(-1), f: () => press("Fork"), e: () => press("Edit"),
+	"/": focusBox, n: newChat, ".": stop, j: () => move(1), k: () => move(-1), f: () => press("Fork"), e: () => press("Edit"),
 	w: () => dialog("watch"), t: nextTheme, "?": () => dialog("keys"),
 };
 

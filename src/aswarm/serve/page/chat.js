@@ -68,7 +68,7 @@ function Turn({ turn }) {
 
 export const Pill = ({ name }) => html`<span class=${`pill ${hue(name)}`}>${name}<//>`;
 
-const Handoff = ({ source, target }) => html`<div class=handoff role=separator aria-label=${`${source} hands off to ${target}`}>
+export const Handoff = ({ source, target }) => html`<div class=handoff role=separator aria-label=${`${source} hands off to ${target}`}>
 	<${Pill} name=${source} /><span class=arrow aria-hidden=true><//><${Pill} name=${target} /><//>`;
 
 const STOPS = {
@@ -169,12 +169,16 @@ function Welcome() {
 		<p>Write a message below. Each turn, call and handoff is shown as it happens.</p>
 		<div class=cards role=radiogroup aria-label="First agent">
 			${state.agents.map((name) => {
-				const node = state.graphs[name].agents[0];
+				const { agents, handoffs } = state.graphs[name];
+				const [node] = agents;
+				const targets = new Set(handoffs.filter((each) => each.source === node.id).map((each) => agents.find(({ id }) => id === each.target)?.name));
 				return html`<button role=radio aria-checked=${state.agent === name} class=${`card ${hue(name)}`} onClick=${() => (update({ agent: name }), focusBox())}>
 					<span class=avatar aria-hidden=true>${name[0]}<//><b>${name}</b>
-					<small>${node.model}<//><span class=tools>${node.functions.join(", ") || "no functions"}<//><//>`;
+					<small>${node.model}<//><span class=tools>${node.functions.join(", ") || "no functions"}<//>
+					${targets.size > 0 && html`<span class=tools>Hands off to ${[...targets].map((each) => html`<${Pill} name=${each || "other agents"} /> `)}<//>`}<//>`;
 			})}
 		<//>
+		${state.questions.length > 0 && html`<div class=buttons>${state.questions.map((text) => html`<button onClick=${() => (update({ draft: text }), focusBox())}>${text}<//>`)}<//>`}
 	<//>`;
 }
 
@@ -239,6 +243,7 @@ function Box() {
 		update({ draft: "", files: [] });
 		if (!(await say(text, files))) update({ draft: state.draft || text, files: [...files, ...state.files] });
 	};
+	useEffect(() => state.id === null && !state.only && matchMedia("(hover: hover)").matches && focusBox(), [state.id]);
 	useEffect(() => {
 		box.current.style.height = "auto";
 		box.current.style.height = `${Math.min(box.current.scrollHeight + 2, 220)}px`;

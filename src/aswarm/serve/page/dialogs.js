@@ -2,10 +2,9 @@
 
 import { get, url } from "./api.js";
 import { names } from "./chat.js";
-import { copy, download, evalCase } from "./exporting.js";
 import { partsOf, textOf } from "./fold.js";
 import { fork, forkFacts, href, remove, rename, state, update, useToken } from "./state.js";
-import { plural } from "./text.js";
+import { parsed, plural } from "./text.js";
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 
 const close = () => update({ dialog: null });
@@ -37,11 +36,8 @@ function Facts({ keep }) {
 	<//>`;
 }
 
-function Fork({ keep }) {
-	return html`<${Modal} title="Fork the conversation">
-		<${Facts} keep=${keep} />
-		<${Buttons}><button class=primary autofocus onClick=${() => fork(keep)}>Fork here<//><//><//>`;
-}
+const Fork = ({ keep }) => html`<${Modal} title="Fork the conversation"><${Facts} keep=${keep} />
+	<${Buttons}><button class=primary autofocus onClick=${() => fork(keep)}>Fork here<//><//><//>`;
 
 function Edit({ keep, content }) {
 	const files = partsOf(content).filter((part) => !part.text);
@@ -58,13 +54,50 @@ function Edit({ keep, content }) {
 
 // --- exports ---
 
+const ADDED = ["sender", "tool_name", "reasoning_content", "reasoning"];
+
+const plain = (message) => Object.fromEntries(Object.entries(message).filter(([key, value]) => !ADDED.includes(key) && value !== null));
+
+function evalCase({ messages, turn, expect, withArguments, judge, name, context }) {
+	const before = messages.slice(0, turn.start).map(plain);
+	const one = before.length === 1 && before[0].role === "user" && typeof before[0].content === "string";
+	const made = { conversation: one ? before[0].content : before };
+	const [first] = turn.calls;
+	if (expect === "first") {
+		made.function = first.name;
+		const values = parsed(first.args || "{}");
+		if (withArguments && values && Object.keys(values).length) made.arguments = values;
+	} else if (expect === "all") made.function = turn.calls.map((call) => call.name);
+	else if (expect === "none") made.function = null;
+	else made.judge = judge;
+	if (context && Object.keys(context).length) made.context_variables = context;
+	if (name) made.name = name;
+	return made;
+}
+
+function download(name, text) {
+	const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(new Blob([text])), download: name });
+	link.click();
+	setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+// Without HTTPS there is no clipboard: the text is selected.
+async function copy(text, field) {
+	try {
+		await navigator.clipboard.writeText(text);
+		return "Copied.";
+	} catch {
+		field.select();
+	}
+}
+
 function Result({ text, file }) {
 	const field = useRef(null);
 	const [done, setDone] = useState("");
 	return html`<label class=field>${file}<textarea class=mono readonly rows=14 ref=${field} value=${text}><//><//>
 		<div class="buttons end"><span class=dim role=status>${done}<//>
 			<button onClick=${() => download(file, text)}>Download<//>
-			<button class=primary onClick=${async () => setDone((await copy(text, field.current)) ? "Copied." : "Copy the selected text.")}>Copy<//><//>`;
+			<button class=primary onClick=${async () => setDone((await copy(text, field.current)) || "Copy the selected text.")}>Copy<//><//>`;
 }
 
 function CaseDialog({ turn }) {
@@ -102,14 +135,16 @@ const KEYS = {
 	f: "fork after the focused one", e: "edit the focused message", "1 to 6": "the panels", w: "watch a run", t: "light, dark or system", "?": "this list", "Ctrl Enter": "send a form", Esc: "close",
 };
 
-const Keys = () => html`<${Modal} title=Keys><dl class=keylist>${Object.entries(KEYS).map(([key, text]) => html`<div><dt>${key.split(" ").map((each) => (each === "to" ? " to " : html`<kbd>${each}<//>`))}<//><dd>${text}<//><//>`)}<//>
+const Keys = () => html`<${Modal} title=Keys wide><dl class=keylist>${Object.entries(KEYS).map(([key, text]) => html`<dt>${key.split(" ").map((each) => (each === "to" ? " to " : html`<kbd>${each}<//>`))}<//><dd>${text}<//>`)}<//>
 	<p class="dim small">This page contains htm and Preact: <a href=${url("page/vendor/LICENSE.txt").href}>licences</a>.</p><//>`;
 
-const Close = ({ hint, send }) => html`<${Modal} title="Send the message?"><p>${hint}</p>
-	<${Buttons} autofocus><button class="danger solid" onClick=${() => (close(), send(true))}>Send<//><//><//>`;
+const Confirm = ({ title, act, done, children }) => html`<${Modal} title=${title}>${children}
+	<${Buttons} autofocus><button class="danger solid" onClick=${done}>${act}<//><//><//>`;
 
-const Delete = ({ id }) => html`<${Modal} title="Delete the conversation?"><p>${state.titles[id] || id}</p><p class=dim>Its messages and the logs of its runs are deleted. This cannot be undone.</p>
-	<${Buttons} autofocus><button class="danger solid" onClick=${() => remove(id)}>Delete<//><//><//>`;
+const Close = ({ hint, send }) => html`<${Confirm} title="Send the message?" act=Send done=${() => (close(), send(true))}><p>${hint}</p><//>`;
+
+const Delete = ({ id }) => html`<${Confirm} title="Delete the conversation?" act=Delete done=${() => remove(id)}>
+	<p>${state.titles[id] || id}</p><p class=dim>Its messages and the logs of its runs are deleted. This cannot be undone.</p><//>`;
 
 function Ask({ title, label, act, done, value: first = "" }) {
 	const [value, setValue] = useState(first);

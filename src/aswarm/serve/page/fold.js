@@ -8,6 +8,7 @@ export const imagesOf = (content) => partsOf(content).filter(isImage);
 export const textOf = (content) => partsOf(content).filter((part) => !isImage(part)).map(named).join("\n");
 
 export const ENDINGS = { RunFinished: "finished", RunFailed: "failed", RunStopped: "stopped" };
+const newTurn = (fields) => ({ requests: [], reasoning: "", text: "", refusal: "", calls: [], ...fields });
 const newCall = (fields) => ({ id: "", name: "", args: "", progress: [], ...fields });
 const PIECES = { ReasoningDelta: "reasoning", TextDelta: "text", RefusalDelta: "refusal" };
 
@@ -65,13 +66,8 @@ export class RunView {
 				if (entry.tools) this.tools = entry.tools;
 				turn.requests.push({ ...entry, tools: this.tools });
 				break;
-			case "ReasoningDelta":
-			case "TextDelta":
-			case "RefusalDelta":
-				this.touch(entry)[PIECES[entry.type]] += entry.text;
-				break;
 			case "ToolCallDelta": {
-				this.touch(entry);
+				turn.firstAt ??= entry.at;
 				const call = this.call(entry);
 				call.name += entry.name || "";
 				call.args += entry.arguments || "";
@@ -108,17 +104,16 @@ export class RunView {
 				break;
 			default:
 				if (entry.type in ENDINGS) this.finish(entry);
+				else if (entry.type in PIECES) {
+					turn.firstAt ??= entry.at;
+					turn[PIECES[entry.type]] += entry.text;
+				}
 		}
 	}
 
 	addTurn(entry, number) {
 		this.agent = entry.agent;
-		this.turns.push({ number, agent: entry.agent, at: entry.at, requests: [], reasoning: "", text: "", refusal: "", calls: [], run: this.id });
-	}
-
-	touch(entry) {
-		this.turn.firstAt ??= entry.at;
-		return this.turn;
+		this.turns.push(newTurn({ number, agent: entry.agent, at: entry.at, run: this.id }));
 	}
 
 	completed(entry) {
@@ -210,10 +205,10 @@ export function historyView(messages, start) {
 	messages.forEach((message, at) => {
 		const index = start + at;
 		if (message.role === "assistant") {
-			turn = {
-				number: 0, agent: message.sender || "", requests: [], reasoning: message.reasoning_content || "", text: textOf(message.content), past: true,
-				refusal: message.refusal || "", done: true, message, start: index, stop: index + 1, calls: [],
-			};
+			turn = newTurn({
+				number: 0, agent: message.sender || "", reasoning: message.reasoning_content || "", text: textOf(message.content), past: true,
+				refusal: message.refusal || "", done: true, message, start: index, stop: index + 1,
+			});
 			turn.calls = (message.tool_calls || []).map(({ id, function: made }, number) =>
 				newCall({ index: number, id, name: made?.name || "", args: made?.arguments || "", state: "open", past: true }));
 			blocks.push({ turn });

@@ -1,18 +1,18 @@
 // The panels beside the conversation.
 
 import { serverNow } from "./api.js";
-import { Pill } from "./chat.js";
+import { Handoff, Pill } from "./chat.js";
 import { endOf, STATES, time } from "./calls.js";
 import { Content, difference, count, duration, Json, plural } from "./text.js";
-import { Graph } from "./graph.js";
 import { textOf } from "./fold.js";
-import { activeRun, dialog, hue, runsInOrder, setPanel, shownRun, state, update } from "./state.js";
+import { activeRun, dialog, hue, lastRun, runsInOrder, setPanel, shownRun, state, update } from "./state.js";
 import { html, useState } from "./vendor/htm-preact.js";
 
 export const PANELS = { timeline: "Timeline", context: "Context", requests: "Requests", tokens: "Tokens", graph: "Agents", messages: "History" };
 
 const sum = (list, of) => list.reduce((all, each) => all + of(each), 0);
 const Empty = ({ children }) => html`<p class=empty>${children}</p>`;
+const Rows = ({ rows }) => html`<dl class=facts>${rows.map(([name, value]) => html`<div><dt>${name}<//><dd class=mono>${value}<//><//>`)}<//>`;
 
 function show(selector) {
 	update({ place: "chat" });
@@ -57,8 +57,7 @@ function TimelineTurn({ turn, place, view }) {
 			<span class=lane aria-hidden=true>${call.started && html`<i class="bar act" style=${place(call.started, endOf(call, view.ended ?? call.started))}></i>`}<//>
 		<//>`)}
 	<//>
-		${turn.handoff && html`<li class=handoff-bar><${Pill} name=${turn.handoff.source} /><span class=arrow aria-hidden=true><//>
-			<span class=sr>hands off to<//><${Pill} name=${turn.handoff.target} /><//>`}`;
+		${turn.handoff && html`<li><${Handoff} ...${turn.handoff} /><//>`}`;
 }
 
 // --- context ---
@@ -109,9 +108,9 @@ function Requests() {
 	const { request, turn } = sent[at < 0 ? sent.length - 1 : at];
 	return html`<div class=picker role=group aria-label=Request>${sent.map((each) => html`<button aria-pressed=${each.request === request} class=${hue(each.turn.agent)}
 			onClick=${() => choose(each.request.seq)}><i class=swatch aria-hidden=true></i>${each.turn.agent} <i>${each.turn.number}</i><//>`)}<//>
-		<dl class=facts><div><dt>Model<//><dd class=mono>${request.model}<//><//>
-			<div><dt>Messages<//><dd>${plural(request.message_count ?? 0, "message")}${request.message_count < turn.start ? ` of ${turn.start} in the history` : ""}<//><//>
-			${Object.entries(request.settings).map(([key, value]) => html`<div><dt>${key}<//><dd class=mono>${typeof value === "string" ? value : JSON.stringify(value)}<//><//>`)}<//>
+		<${Rows} rows=${[["Model", request.model],
+			["Messages", `${plural(request.message_count ?? 0, "message")}${request.message_count < turn.start ? ` of ${turn.start} in the history` : ""}`],
+			...Object.entries(request.settings).map(([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)])]} />
 		<h3 class=label>Instructions<//>
 		${request.instructions ? html`<div class=instructions tabindex=0>${textOf(request.instructions)}<//>` : html`<p class=dim>None.</p>`}
 		<h3 class=label>Tools (${request.tools.length})<//>
@@ -134,17 +133,77 @@ function Tokens() {
 	const most = Math.max(...rows.map((row) => row.usage.total_tokens), 1);
 	return html`<div class=totals><div><b>${count(all.input + all.output)}</b><span>tokens<//><//><div><b>${all.input ? Math.round((all.cached / all.input) * 100) : 0} %</b><span>of input cached<//><//><//>
 		<h3 class=label>By agent<//>
-		<div class=scroll><table class=figures><thead><tr>${["Agent", "In", "Cached", "Out"].map((each) => html`<th scope=col>${each}<//>`)}<//><//>
-		<tbody>${agents.map((agent) => {
+		<${Rows} rows=${agents.map((agent) => {
 			const { input, cached, output } = total(rows.filter((row) => row.agent === agent));
-			return html`<tr class=${hue(agent)}><th scope=row><i class=swatch aria-hidden=true></i>${agent}<//>${[count(input), count(cached), count(output)].map((each) => html`<td>${each}<//>`)}<//>`;
-		})}<//><//><//>
+			return [html`<b class=${hue(agent)}>${agent}<//>`, `${count(input)} in, ${count(cached)} cached, ${count(output)} out`];
+		})} />
 		<h3 class=label>By turn<//>
 		<ol class=turn-tokens>${rows.map((row) => html`<li class=${hue(row.agent)}><span class=name>${row.agent} <i>turn ${row.turn}</i><//>
 			<span class=time>${count(row.usage.total_tokens)}<//>
 			<span class=lane aria-hidden=true><i class="bar model" style=${{ left: 0, width: `${(row.usage.prompt_tokens / most) * 100}%` }}></i>
 			<i class="bar out" style=${{ left: `${(row.usage.prompt_tokens / most) * 100}%`, width: `${(row.usage.completion_tokens / most) * 100}%` }}></i><//><//>`)}<//>
 		<p class=dim>The second part of a bar is output.</p>`;
+}
+
+// --- agents ---
+
+const [WIDTH, HEIGHT, GAP] = [160, 46, 58];
+
+// In rows by their distance from the first agent.
+function layout({ agents, handoffs }) {
+	const depth = new Map([[agents[0].id, 0]]);
+	for (const [id, level] of depth) // and over those that are added meanwhile
+		for (const { source, target } of handoffs) if (source === id && target && !depth.has(target)) depth.set(target, level + 1);
+	const levels = [];
+	for (const node of agents) (levels[depth.get(node.id) ?? 0] ||= []).push(node);
+	// At most two nodes side by side, so that names are readable.
+	const rows = levels.flatMap((row) => Array.from({ length: Math.ceil(row.length / 2) }, (_, at) => row.slice(at * 2, at * 2 + 2)));
+	const boxes = new Map();
+	rows.forEach((row, line) => row.forEach((node, at) => boxes.set(node.id, { node, x: row[1] ? 10 + 180 * at : 100, y: 12 + line * (HEIGHT + GAP) })));
+	return { boxes, height: rows.length * (HEIGHT + GAP) - 10 };
+}
+
+// Beside the middle of a box, so that the arrow back is next to it.
+function path(from, to) {
+	const [down, level] = [from.y < to.y, from.y === to.y];
+	const [x1, x2] = [from, to].map(({ x }) => x + WIDTH / 2 + (from.x < to.x || down ? -14 : 14));
+	const y1 = down || level ? from.y + HEIGHT + 3 : from.y - 3;
+	const y2 = down ? to.y - 3 : to.y + HEIGHT + 3;
+	const bend = (y) => (level ? y + 34 : (y1 + y2) / 2);
+	return `M${x1} ${y1}C${x1} ${bend(y1)} ${x2} ${bend(y2)} ${x2} ${y2}`;
+}
+
+const short = (text) => (text.length > 18 ? `${text.slice(0, 17)}…` : text);
+
+function Agent({ node, handoffs, running }) {
+	return html`<details class=tool><summary><b class=${hue(node.name)}>${node.label}</b> <span>${node.model}<//><//>
+		<${Rows} rows=${[
+			["Functions", node.functions.length ? node.functions.map((each) => html`<span class=${running.has(each) ? "running" : ""}>${each}<//> `) : "none"],
+			...handoffs.map((each) => [each.function, `hands off to ${each.to}${each.certain ? "" : " (maybe)"}`]),
+		]} /><//>`;
+}
+
+function Agents() {
+	const names = Object.keys(state.graphs);
+	const view = lastRun();
+	const active = view?.agent || state.stored?.agent || (state.id === null ? state.agent : null);
+	const graph = state.graphs[names.find((name) => state.graphs[name].agents.some((node) => node.name === active)) || names[0]];
+	if (!graph) return html`<${Empty}>No agents.<//>`;
+	const { boxes, height } = layout(graph);
+	const calls = view?.isRunning ? view.turns.flatMap((turn) => turn.calls) : [];
+	const running = new Set(calls.filter((call) => call.state === "running").map((call) => call.name));
+	const taken = new Set((view?.turns || []).map(({ handoff }) => handoff && `${handoff.source}>${handoff.target}`));
+	const name = (id) => boxes.get(id)?.node.name ?? "an agent known only at a call";
+	const of = ({ id }) => graph.handoffs.filter((each) => each.source === id).map((each) => ({ ...each, to: name(each.target) }));
+	return html`<svg class=graph viewBox=${`0 0 360 ${height}`} role=img aria-label=${`${boxes.size} agents. ${active ? `${active} is active.` : ""}`}>
+			<defs><marker id=tip viewBox="0 0 8 8" refX="7" refY="4" markerUnits="userSpaceOnUse" markerWidth="8" markerHeight="8" orient=auto-start-reverse><path d="M0 0 8 4 0 8z" /><//><//>
+			${graph.handoffs.filter(({ source, target }) => boxes.has(target) && source !== target).map(({ source, target, certain, function: by }) => html`<path
+				class=${`edge ${certain ? "" : "maybe"} ${taken.has(`${name(source)}>${name(target)}`) ? "taken" : ""}`} marker-end="url(#tip)"
+				d=${path(boxes.get(source), boxes.get(target))}><title>${by}<//><//>`)}
+			${[...boxes.values()].map(({ node, x, y }) => html`<g transform=${`translate(${x} ${y})`} class=${`node ${hue(node.name)} ${node.name === active ? `active ${view?.isRunning ? "working" : ""}` : ""}`}>
+				<rect width=${WIDTH} height=${HEIGHT} rx=10 /><text class=title x=12 y=20>${short(node.label)}<//><text class=model x=12 y=36>${short(node.model || "")}<//><//>`)}
+		<//>
+		${graph.agents.map((node) => html`<${Agent} node=${node} handoffs=${of(node)} running=${node.name === active ? running : new Set()} />`)}`;
 }
 
 // --- messages ---
@@ -160,7 +219,7 @@ function Messages() {
 		${(message.tool_calls || []).map((call) => html`<p class="mono callline">${call.function?.name}(${call.function?.arguments})</p>`)}<//>`)}<//>`;
 }
 
-const DRAWN = { timeline: Timeline, context: Context, requests: Requests, tokens: Tokens, graph: Graph, messages: Messages };
+const DRAWN = { timeline: Timeline, context: Context, requests: Requests, tokens: Tokens, graph: Agents, messages: Messages };
 
 export function Panels() {
 	const names = Object.keys(PANELS);

@@ -2,15 +2,9 @@
 
 import { ApiError, follow, get, noteTime, pause, post, randomId, serverNow, token } from "./api.js";
 import { RunView, historyView, textOf } from "./fold.js";
-import { duration } from "./text.js";
+import { duration, parsed, tried } from "./text.js";
 
-const saved = (name, fallback) => {
-	try {
-		return JSON.parse(localStorage.getItem(`aswarm.${name}`)) ?? fallback;
-	} catch {
-		return fallback;
-	}
-};
+const saved = (name, fallback) => parsed(localStorage.getItem(`aswarm.${name}`)) ?? fallback;
 const save = (name, value) => localStorage.setItem(`aswarm.${name}`, JSON.stringify(value));
 
 const LIVE = 2500; // milliseconds: older entries are not announced
@@ -20,7 +14,7 @@ export const state = {
 	theme: saved("theme", "auto"),
 	titles: {},
 	forks: saved("forks", {}),
-	agents: [], graphs: {},
+	agents: [], graphs: {}, questions: [],
 	conversations: [], runs: [], search: "",
 	id: null, // of the conversation; null for a new one
 	only: null, // the id of a run that has no conversation
@@ -66,9 +60,7 @@ export function setPanel(panel) {
 	inspect({ panel });
 }
 
-function notify(text, kind = "bad") {
-	update({ notice: text && { text, kind } });
-}
+const notify = (text, kind = "bad") => update({ notice: { text, kind } });
 
 function failed(error) {
 	if (error instanceof ApiError && error.status === 401) update({ needsToken: true });
@@ -91,20 +83,12 @@ export function go(id) {
 	location.hash = href(id);
 }
 
-function decoded(text) {
-	try {
-		return decodeURIComponent(text);
-	} catch {
-		return text;
-	}
-}
-
 // Show the run or conversation in the address.
 export async function open() {
 	opened.abort();
 	opened = new AbortController();
 	const [, kind, encoded] = /^#\/([cr])\/(.+)$/.exec(location.hash) || [];
-	const name = encoded === undefined ? null : decoded(encoded);
+	const name = encoded ? (tried(() => decodeURIComponent(encoded)) ?? encoded) : null;
 	const isRun = kind === "r";
 	update({
 		id: isRun ? null : name, only: isRun ? name : null, stored: null, views: new Map(), selected: null, notice: null, decisions: {},
@@ -134,10 +118,7 @@ async function openRun(id) {
 
 async function openConversation(id) {
 	const { signal } = opened;
-	const [stored, listed] = await Promise.all([
-		get(chat(id)),
-		get(`runs?conversation=${inPath(id)}`),
-	]);
+	const [stored, listed] = await Promise.all([get(chat(id)), get(`runs?conversation=${inPath(id)}`)]);
 	if (signal.aborted) return;
 	update({ stored, isLoading: false });
 	listed.runs.slice(0, LOGS).reverse().forEach((record) => attach(record.id));
@@ -384,8 +365,8 @@ export async function init() {
 
 async function connect() {
 	try {
-		const { agents, graphs, tests } = await get("graph");
-		update({ agents, graphs, tests, agent: agents[0], needsToken: false });
+		const graph = await get("graph");
+		update({ ...graph, agent: graph.agents[0], needsToken: false });
 		await Promise.all([refresh(), open()]);
 	} catch (error) {
 		failed(error);

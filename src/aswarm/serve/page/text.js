@@ -22,13 +22,15 @@ export function ago(seconds) {
 	return new Date(seconds * 1000).toLocaleDateString();
 }
 
-export function parsed(text) {
+export function tried(make) {
 	try {
-		return JSON.parse(text);
+		return make();
 	} catch {
 		return undefined;
 	}
 }
+
+export const parsed = (text) => tried(() => JSON.parse(text));
 
 // --- JSON ---
 
