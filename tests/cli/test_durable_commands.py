@@ -225,6 +225,23 @@ def test_an_item_that_waited_has_the_outcome_of_its_answer() -> None:
     assert waiting["reason"] == "waiting"
 
 
+def test_an_output_of_durable_runs_continues() -> None:
+    """The same command with the same output skips finished items, and looks again for the answers to waiting items."""
+    Path("in.jsonl").write_text('{"id": 1, "input": "Hi!"}\n{"id": 2, "input": "Pay!"}\n')
+    command = ["batch", "shop:boss", "in.jsonl", "-o", "out.jsonl", *STORE, "--concurrency", "1"]
+    with model("Hello.", [call("pay", call_id="p", amount=5)], "It is paid.") as server:
+        assert invoke(*command, server=server).exit_code == 3
+        (waiting,) = lines(invoke("runs", "list", URL, "--status", "waiting").stdout)
+        invoke("runs", "answer", "shop:runs", waiting["id"], "p=yes")
+        second = invoke(*command, server=server)
+    assert second.exit_code == 0
+    assert [(line["id"], line["text"]) for line in lines(Path("out.jsonl").read_text("utf-8"))] == [
+        (1, "Hello."),
+        (2, ""),
+        (2, "It is paid."),
+    ]
+
+
 def test_a_line_with_decisions_is_rejected() -> None:
     """A line with decisions is rejected with the command that answers durable runs."""
     Path("in.jsonl").write_text('{"input": "Pay!", "resume": {"p": true}}\n')

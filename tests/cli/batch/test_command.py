@@ -163,7 +163,7 @@ def test_decisions_that_cannot_be_used() -> None:
 
 
 def test_calls_whose_outcome_is_unknown() -> None:
-    """The outcome has its unknown calls, the summary their number, and the exit code is 5, also with --resume."""
+    """The outcome has its unknown calls, the summary their number, and the exit code is 5, also after a second command."""
     source = write({"input": "a"}, {"input": "b"}, {"input": "c"})
     both = [call("pay", order_id=1), call("pay", order_id=2)]
     with model(both, "Perhaps.", "No.", call("pay", order_id=3), refused("400 Bad Request", "no")) as server:
@@ -175,12 +175,12 @@ def test_calls_whose_outcome_is_unknown() -> None:
     assert (first["status"], second["unknown_calls"], len(third["unknown_calls"])) == ("answer", [], 1)
     assert "The outcome of 3 calls in 2 items is unknown; the output has them as unknown_calls" in result.stderr
     with model(call("pay", order_id=3), "Perhaps.") as server:
-        result = invoke("batch", "agents:payer", source, "-o", OUT, "--resume", server=server)
+        result = invoke("batch", "agents:payer", source, "-o", OUT, "--store", "run.sqlite", server=server)
     assert result.exit_code == 5
     assert "The outcome of 3 calls in 2 items is unknown" in result.stderr
     Path(OUT).write_text(json.dumps({**third, "status": "answer"}) + "\n", encoding="utf-8")
     with model("A", "B") as server:
-        result = invoke("batch", "agents:payer", source, "-o", OUT, "--resume", server=server)
+        result = invoke("batch", "agents:payer", source, "-o", OUT, "--store", "run.sqlite", server=server)
     assert result.exit_code == 5
     assert "The outcome of 1 call in 1 item is unknown" in result.stderr
 
@@ -273,20 +273,20 @@ def test_on_error_stop() -> None:
     assert len(server.requests) == 1
     assert statuses() == {2: "error"}
     assert (
-        "\nStopped: an item failed, 19 lines not started. To continue, run the same command again with --resume."
+        "\nStopped: an item failed, 19 lines not started. To continue, run the same command again with --store FILE:"
         in (result.stderr)
     )
 
 
 def test_no_answer() -> None:
-    """A refusal and a run that reaches --max-turns have no answer, and are exit code 3, also with --resume."""
+    """A refusal and a run that reaches --max-turns have no answer, and are exit code 3, also after a second command."""
     with model(ScriptedAnswer(extra={"refusal": "No."}), call("look_up", order_id=7)) as server:
         result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "--max-turns", "1", "-c", "user=x")
     assert result.exit_code == 3
     assert statuses() == {1: "refusal", 2: "max_turns"}
     assert "1 ended by --max-turns, 1 refused" in result.stderr
     with model() as server:
-        assert batch(server, "in.jsonl", "-o", OUT, "--resume", "-c", "user=x").exit_code == 3
+        assert batch(server, "in.jsonl", "-o", OUT, "--store", "run.sqlite", "-c", "user=x").exit_code == 3
 
 
 def test_budget() -> None:
@@ -301,16 +301,16 @@ def test_budget() -> None:
 
 
 def test_resuming_an_output() -> None:
-    """With --resume only failed items run again, and each failure and answer is appended."""
+    """With --store only failed items run again, and each failure and answer is appended."""
     items = write({"input": "a"}, {"input": "b"}, {"input": "c"})
     failure = refused("400 Bad Request", "no")
     with model("A", failure, "C", failure, "B") as server:
         assert batch(server, items, "-o", OUT).exit_code == 1
         refusal = batch(server, items, "-o", OUT)
-        assert batch(server, items, "-o", OUT, "--resume").exit_code == 1
-        result = batch(server, items, "-o", OUT, "--resume")
+        assert batch(server, items, "-o", OUT, "--store", "run.sqlite").exit_code == 1
+        result = batch(server, items, "-o", OUT, "--store", "run.sqlite")
     assert refusal.exit_code == 2
-    assert "has lines already; continue it with --resume" in refusal.stderr
+    assert "has lines already; continue it with --store" in refusal.stderr
     assert result.exit_code == 0
     assert re.search(r"^1 item in ", result.stderr, re.MULTILINE)
     assert "2 items done before" in result.stderr
@@ -327,16 +327,16 @@ def test_an_output_of_another_input() -> None:
     """The output of another input is a usage error, also if both inputs have the same ids."""
     with model("A") as server:
         batch(server, write({"input": "a"}), "-o", OUT)
-        result = batch(server, write({"input": "b"}), "-o", OUT, "--resume")
+        result = batch(server, write({"input": "b"}), "-o", OUT, "--store", "run.sqlite")
     assert result.exit_code == 2
     assert "line 1: the output has another conversation with the id 1" in result.stderr
     assert [line["text"] for line in outcomes()] == ["A"]
 
 
-def test_a_journal() -> None:
-    """The same command with a journal continues without repeating a completion or an answer."""
+def test_a_store() -> None:
+    """The same command with a file as --store continues without repeating a completion or an answer."""
     items = write({"id": "a", "input": "a"}, {"id": "b", "input": "b"})
-    options = ["-o", OUT, "--journal", "run.sqlite", "-c", "user=Ann"]
+    options = ["-o", OUT, "--store", "run.sqlite", "-c", "user=Ann"]
     with model("A", call("look_up", order_id=7), refused("400 Bad Request", "no"), "B") as server:
         assert batch(server, items, *options).exit_code == 1
         result = batch(server, items, *options)
@@ -382,7 +382,7 @@ def test_limits_are_passed_on(transport: str, monkeypatch: pytest.MonkeyPatch) -
     [
         (["none.jsonl"], "there is no file 'none.jsonl'"),
         (["in.jsonl", "-o", "in.jsonl"], "is both INPUT and --output"),
-        (["in.jsonl", "-o", OUT, "--journal", OUT], "is both --output and --journal"),
+        (["in.jsonl", "-o", OUT, "--store", OUT], "is both --output and --store"),
         (["out.rejected.jsonl", "-o", OUT], "is both INPUT and the file for rejected lines"),
         (["in.jsonl", "--concurrency", "0"], "Invalid value for '--concurrency'"),
         (["in.jsonl", "--concurrency", "many"], "Invalid value for '--concurrency'"),
@@ -423,16 +423,16 @@ def test_a_batch_that_cannot_continue() -> None:
         result = batch(server, write({"input": "a"}, "{"), "-o", OUT)
     assert result.exit_code == 1
     assert statuses() == {1: "answer"}
-    assert "\nStopped. To continue, run the same command again with --resume." in result.stderr
+    assert "\nStopped. To continue, run the same command again with --store FILE:" in result.stderr
     assert result.stderr.endswith("Error: out.rejected.jsonl cannot be written: Is a directory\n")
 
 
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        (["--journal", "run.sqlite"], "To continue, run the same command again: finished turns are in run.sqlite"),
-        (["-o", OUT], "To continue, run the same command again with --resume. (With --journal,"),
-        ([], "All items must run again. (With --journal, or with --output and --resume, only items without an outcome"),
+        (["--store", "run.sqlite"], "To continue, run the same command again: run.sqlite has the finished steps"),
+        (["-o", OUT], "To continue, run the same command again with --store FILE: items with an outcome"),
+        ([], "All items must run again. (With --store FILE,"),
     ],
 )
 def test_ctrl_c(options: list[str], hint: str) -> None:

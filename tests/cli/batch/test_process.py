@@ -88,7 +88,7 @@ def start(model: LoopbackServer, *options: str) -> Process:
     ("number", "expected"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.heavy)]
 )
 def test_ctrl_c_and_sigterm_stop_a_batch(number: signal.Signals, expected: int) -> None:
-    """A stopped batch leaves whole lines, and the same command with --resume runs the other items once."""
+    """A stopped batch leaves whole lines, and the same command with --store runs the other items once."""
     with server(stalls_after=30) as model:
         process = start(model, "-o", OUT)
         until(lambda: len(model.requests) >= 35)
@@ -97,26 +97,20 @@ def test_ctrl_c_and_sigterm_stop_a_batch(number: signal.Signals, expected: int) 
         code, stdout, stderr = ended(process)
     assert (code, stdout) == (expected, "")
     assert "Traceback" not in stderr
-    assert "Stopped. To continue, run the same command again with --resume." in stderr
+    assert "Stopped. To continue, run the same command again with --store FILE:" in stderr
     done = len(lines())
     assert f"{done} item" in stderr
     with server() as model:
-        code, _, stderr = ended(start(model, "-o", OUT, "--resume"))
+        code, _, stderr = ended(start(model, "-o", OUT, "--store", "run.sqlite"))
     assert code == 0
     assert f"{40 - done} item" in stderr
     assert sorted(line["id"] for line in lines()) == sorted(f"item-{number}" for number in range(40))
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param(["--resume"], id="output", marks=pytest.mark.heavy),
-        pytest.param(["--journal", "run.sqlite"], id="journal"),
-    ],
-)
-def test_kill_9_loses_no_written_outcome(options: list[str]) -> None:
+def test_kill_9_loses_no_written_outcome() -> None:
     """A batch that was killed twice has one line for each item, and no item has run twice."""
+    options = ["--store", "run.sqlite"]
     with server() as model:
         for enough in (5, 20):
             process = start(model, "-o", OUT, *options)
@@ -130,8 +124,6 @@ def test_kill_9_loses_no_written_outcome(options: list[str]) -> None:
     after = [line["id"] for line in lines()]
     assert after[: len(before)] == before
     assert sorted(after) == sorted(f"item-{number}" for number in range(40))
-    if "--journal" not in options:
-        return
     noted = Path("noted").read_text().split()
     # A kill between the record of a start and the first step of the function leaves an unknown outcome in the history.
     unknown = {line["id"].removeprefix("item-") for line in lines() if UNKNOWN in json.dumps(line["messages"])}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any, Literal, TextIO, get_args
 
 import click
@@ -53,7 +52,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     "(out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, waiting, refusal, max_turns, budget, error), "
     "text, output (if the answer has a type), agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls "
     "whose outcome is unknown), waiting (the calls that wait for a decision), metadata, context_variables, input_digest and "
-    "messages.\n\nWith --resume or --journal, failed items run again, so an output can have several lines for one id: "
+    "messages.\n\nWith --store, failed items run again, so an output can have several lines for one id: "
     "the last line of an id counts. A crash may have cut off a line: skip each line that is not JSON.",
 )
 @click.argument("agent")
@@ -72,17 +71,6 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
 @click.option("--rpm", type=click.IntRange(min=1), metavar="N", help="The maximum number of requests per minute.")
 @click.option("--tpm", type=click.IntRange(min=1), metavar="N", help="The maximum number of tokens per minute.")
 @click.option(
-    "--journal",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="A file that keeps every finished turn. After a stop or a crash, the same command continues from it.",
-)
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Continue an existing output: skip the items whose last line is not an error, run the other items, and append "
-    "their lines. No line is changed or removed.",
-)
-@click.option(
     "--attempts",
     metavar="N",
     type=click.IntRange(min=1),
@@ -100,7 +88,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     "--ordered",
     is_flag=True,
     help="Write outcomes in the order of the input. If the batch is stopped, an outcome that waits for an earlier outcome "
-    "is lost; with --journal, it is kept.",
+    "is lost; with --store, it is kept.",
 )
 @click.option(
     "--format",
@@ -125,11 +113,12 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
 )
 @click.option(
     "--store",
-    metavar="URL",
-    help="Make each item a durable run in this database, sqlite:///runs.db or postgresql://user@host/database. `aswarm worker` "
-    "can execute these runs too, on any machine. To continue them, run the same command again.",
+    metavar="FILE|URL",
+    help="Keep every finished turn in this SQLite file. After a stop or a crash, the same command continues: it skips the items "
+    "whose last line in the output is not an error, and appends lines for the others. Or make each item a durable run in a database, "
+    "sqlite:///runs.db or postgresql://user@host/database: `aswarm worker` can execute these runs too, on any machine.",
 )
-@click.option("--code-version", metavar="TEXT", help="For --store: the version of the agents' code, such as a date.")
+@click.option("--code-version", metavar="TEXT", help="For a database: the version of the agents' code, such as a date.")
 @provider_options
 @context_option
 @max_turns_option
@@ -141,7 +130,9 @@ def batch(agent: str, base_url: str | None, output: str, **values: Any) -> None:
         loaded = load_agent(agent)
         options.check()
         total = count(options.source, options.input_format)
-        with open_output(output, stdout, resume=options.resumes) as place:
+        # A durable run that waits may have been answered since.
+        unfinished = (FAILED, "waiting") if options.is_durable else (FAILED,)
+        with open_output(output, stdout, resume=options.store is not None, unfinished=unfinished) as place:
             counts = Counts(total, limits=RateLimits(requests_per_minute=options.rpm, tokens_per_minute=options.tpm))
             for unknown_calls in place.unknown_calls:
                 counts.add_unknown_calls(unknown_calls)
@@ -184,7 +175,7 @@ class _BatchRun:
         async with (
             AsyncSwarm(transport=options.transport, api=options.api, rate_limits=limits) as swarm,
             durable_batch(swarm, self._agent, self._items(), options)
-            if options.store is not None
+            if options.is_durable
             else swarm.batch(
                 self._agent,
                 self._items(),

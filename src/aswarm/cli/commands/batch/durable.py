@@ -1,4 +1,4 @@
-"""`aswarm batch --store`: each item is a durable run. Any process that shares the database may execute it."""
+"""`aswarm batch --store URL`: each item is a durable run. Any process that shares the database may execute it."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ async def durable_batch(
     with extra("durable", "durable runs need"):
         from aswarm.durable import DurableRuns  # noqa: PLC0415 - only once it is needed
         from aswarm.runs import Limits  # noqa: PLC0415 - as above
-    at_once, version = cast("int", options.concurrency), cast("str", options.code_version)
-    limits = Limits(max_turns=options.max_turns)
+    limits, at_once = Limits(max_turns=options.max_turns), options.concurrency
     runs = DurableRuns(
-        swarm, agents=agent, store=cast("str", options.store), version=version, concurrency=at_once, limits=limits
+        swarm, agents=agent, store=options.store, version=options.code_version, concurrency=at_once, limits=limits
     )
     async with runs:
         yield _DurableBatch(runs, agent, options).outcomes(items)
@@ -54,7 +53,7 @@ class _DurableBatch:
 
     async def outcomes(self, items: AsyncIterable[Item]) -> AsyncGenerator[Outcome, None]:
         """Run the items, and yield their outcomes when they finish."""
-        context, at_once = self._options.context, cast("int", self._options.concurrency)
+        context, at_once = self._options.context, self._options.concurrency
         async for run in self._runs.map(
             self._agent.name, self._with_ids(items), concurrency=at_once, context_variables=context
         ):

@@ -2,65 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace
 
-from aswarm._values.budget import Budget
-from aswarm._values.settings import ApiName, Transport
 from aswarm.cli._exits import SetupError
 
 from .output import rejected_path
 from .readers import InputFormat, format_of
 
+_NOT_DURABLE = ("rpm", "tpm", "model", "budget", "ordered", "attempts")
 
-@dataclass(frozen=True, slots=True)
-class CommandOptions:
-    """The values of the command line."""
 
-    source: str
-    output: str
-    concurrency: int | Literal["auto"]
-    rpm: int | None
-    tpm: int | None
-    journal: Path | None
-    resume: bool
-    attempts: int | None
-    on_error: Literal["keep", "stop"]
-    ordered: bool
-    format_name: str | None
-    column: str | None
-    id_column: str
-    messages: bool
-    transport: Transport
-    api: ApiName
-    model: str | None
-    context: dict[str, Any]
-    max_turns: int
-    budget: Budget | None
-    store: str | None
-    code_version: str | None
+class CommandOptions(SimpleNamespace):
+    """The values of the options of the command, under their names."""
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether each item is a durable run: the store is the URL of a database."""
+        return self.store is not None and "://" in self.store
+
+    @property
+    def journal(self) -> Path | None:
+        """The file that keeps the finished turns, if the store is a file."""
+        return None if self.store is None or self.is_durable else Path(self.store)
 
     @property
     def input_format(self) -> InputFormat:
         """The format of the input."""
-        return InputFormat(
-            self.format_name or format_of(self.source), self.column, self.id_column, takes_decisions=self.store is None
-        )
-
-    @property
-    def resumes(self) -> bool:
-        """Whether the output may already have lines.
-
-        With a journal it may: the lines are of this batch, because `AsyncSwarm.batch` rejects the journal of another batch.
-        """
-        return self.resume or (self.journal is not None and self.journal.exists())
+        name = self.format_name or format_of(self.source)
+        return InputFormat(name, self.column, self.id_column, takes_decisions=not self.is_durable)
 
     def check(self) -> None:
         """Raise SetupError if one file has two purposes, or if an option does not apply to durable runs."""
-        if self.store is not None:
+        if self.is_durable:
             self._check_durable()
-        named = {"INPUT": self.source, "--output": self.output, "--journal": self.journal}
+        named = {"INPUT": self.source, "--output": self.output, "--store": self.journal}
         places = {name: Path(place).resolve() for name, place in named.items() if place not in (None, "-")}
         places["the file for rejected lines"] = rejected_path(self.output).resolve()
         for name, place in places.items():
@@ -71,33 +47,22 @@ class CommandOptions:
     def _check_durable(self) -> None:
         if self.code_version is None:
             raise SetupError(
-                "--store needs --code-version: a process continues only runs of its own version of the code"
+                "a database needs --code-version: a process continues only runs of its own version of the code"
             )
-        conflicts = {
-            "--journal": self.journal,
-            "--rpm": self.rpm,
-            "--tpm": self.tpm,
-            "--model": self.model,
-            "--budget": self.budget,
-            "--concurrency auto": self.concurrency == "auto",
-            "--ordered": self.ordered,
-            "--attempts": self.attempts,
-        }
-        for name, value in conflicts.items():
-            if value:
-                raise SetupError(
-                    f"{name} is not for durable runs, which other processes may execute; remove {name}, or remove --store"
-                )
+        given = {f"--{name}": getattr(self, name) for name in _NOT_DURABLE}
+        given["--concurrency auto"] = self.concurrency == "auto"
+        for name in (name for name, value in given.items() if value):
+            raise SetupError(
+                f"{name} is not for durable runs, which other processes may execute; remove it, or use a file as --store"
+            )
 
     def resume_hint(self) -> str:
         """Return a text that explains how to continue a stopped batch."""
         if self.store is not None:
-            return f"To continue, run the same command again: the runs are in {self.store}"
-        if self.journal is not None:
-            return f"To continue, run the same command again: finished turns are in {self.journal}"
-        if self.output != "-":
-            return (
-                "To continue, run the same command again with --resume. (With --journal, unfinished items would "
-                "continue too.)"
-            )
-        return "All items must run again. (With --journal, or with --output and --resume, only items without an outcome would.)"
+            return f"To continue, run the same command again: {self.store} has the finished steps"
+        if self.output == "-":
+            return "All items must run again. (With --store FILE, the batch would continue.)"
+        return (
+            "To continue, run the same command again with --store FILE: items with an outcome are skipped. (With --store "
+            "from the start, unfinished items would continue too.)"
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from io import RawIOBase, UnsupportedOperation
@@ -138,10 +139,14 @@ class BatchOutput(ABC):
 
 
 class FileOutput(BatchOutput):
-    """A file, locked until it is closed. `resume`: whether the file may already have lines; they are not changed."""
+    """A file, locked until it is closed. `resume`: whether the file may already have lines; they are not changed.
 
-    def __init__(self, path: Path, *, resume: bool) -> None:
+    `unfinished`: the statuses of lines whose items run again.
+    """
+
+    def __init__(self, path: Path, *, resume: bool, unfinished: Collection[str]) -> None:
         super().__init__()
+        self._unfinished = unfinished
         self._path = path.resolve()
         self._is_new = not path.exists()
         # Without a buffer, a line is in the file at once. If a write fails, Python does not repeat it later.
@@ -152,7 +157,7 @@ class FileOutput(BatchOutput):
             if resume:
                 self._read()
             elif self._file.tell():
-                raise SetupError(f"{path} has lines already; continue it with --resume, or choose another file")
+                raise SetupError(f"{path} has lines already; continue it with --store, or choose another file")
         except BaseException:
             self._file.close()
             raise
@@ -179,7 +184,7 @@ class FileOutput(BatchOutput):
             )
         key = str(fields["id"])
         self._done.pop(key, None)
-        if fields["status"] != FAILED:
+        if fields["status"] not in self._unfinished:
             unknown_calls: Any = fields.get("unknown_calls")  # absent in outputs of early versions
             unknown = len(unknown_calls) if is_array(unknown_calls) else 0
             self._done[key] = _Written(fields["status"], fields.get("input_digest"), unknown)
@@ -227,8 +232,8 @@ class StreamOutput(BatchOutput):
         self._thread.close(self._file.close if self._is_own else self._file.flush, PATIENCE)
 
 
-def open_output(name: str, stdout: TextIO, *, resume: bool) -> BatchOutput:
-    """Open the file, or stdout for `-`. Raises SetupError if it cannot be written, or is not the output of a batch."""
+def open_output(name: str, stdout: TextIO, *, resume: bool, unfinished: Collection[str] = (FAILED,)) -> BatchOutput:
+    """Open the file, or stdout for `-`; see `FileOutput`. Raises SetupError if it cannot be written, or is not of a batch."""
     if name == "-":
         try:
             # A file object without Python's buffer. When the process ends, Python needs the lock of the buffer of stdout, but a
@@ -241,7 +246,7 @@ def open_output(name: str, stdout: TextIO, *, resume: bool) -> BatchOutput:
     try:
         if path.exists() and not path.is_file():  # a pipe, a device
             return StreamOutput(path, path.open("wb", buffering=0), is_own=True)
-        return FileOutput(path, resume=resume)
+        return FileOutput(path, resume=resume, unfinished=unfinished)
     except OSError as error:
         raise SetupError(f"{name} cannot be written: {error.strerror}") from error
 

@@ -139,10 +139,16 @@ def duration(seconds: float) -> str:
 
 
 class Reporter:
-    """A printer of plain lines. It prints problems at once, and the counts every `every` seconds."""
+    """A printer of plain lines, or of a progress bar with lines above it. It prints problems at once.
 
-    def __init__(self, counts: Counts, stream: TextIO, every: float = _SECONDS_BETWEEN) -> None:
+    `every`: without a bar, the seconds between two prints of the counts.
+    """
+
+    def __init__(
+        self, counts: Counts, stream: TextIO, every: float = _SECONDS_BETWEEN, bar: ProgressBar | None = None
+    ) -> None:
         self.counts = counts
+        self.bar = bar
         self._problems: Counter[str] = Counter()
         self._stream = stream
         self._every = every
@@ -158,30 +164,19 @@ class Reporter:
 
     def print(self, line: str) -> None:
         """Write the line at once."""
+        if self.bar is not None:
+            self.bar.print(line)
+            return
         self._stream.write(f"{line}\n")
         self._stream.flush()
 
     def update(self) -> None:
-        """Print the counts, if the last print was at least `every` seconds ago. Call it after each change."""
-        if time.monotonic() >= self._next:
+        """Move the bar. Without a bar, print the counts, if they were not printed recently. Call it after each change."""
+        if self.bar is not None:
+            self.bar.update(self.counts.done, f"{self.counts.progress()}  {self.counts.details()}")
+        elif time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every
             self.print(f"{self.counts.progress()} done, {self.counts.details()}")
-
-
-class BarReporter(Reporter):
-    """A printer with a progress bar. It prints lines above the bar."""
-
-    def __init__(self, counts: Counts, stream: TextIO, bar: ProgressBar) -> None:
-        super().__init__(counts, stream)
-        self._bar = bar
-
-    def print(self, line: str) -> None:
-        """Print the line above the bar."""
-        self._bar.print(line)
-
-    def update(self) -> None:
-        """Move the bar."""
-        self._bar.update(self.counts.done, f"{self.counts.progress()}  {self.counts.details()}")
 
 
 @contextmanager
@@ -193,7 +188,7 @@ def reporting(counts: Counts, stream: TextIO, *, bar: bool = True) -> Generator[
     from aswarm.evals._report import progress_bar  # noqa: PLC0415 - commands without a bar start faster
 
     with progress_bar(stream, counts.total) as shown:
-        reporter = BarReporter(counts, stream, shown)
+        reporter = Reporter(counts, stream, bar=shown)
         reporter.update()
         yield reporter
         reporter.update()

@@ -9,55 +9,31 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from functools import partial
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
 
-async def in_thread(items: Generator[T], ahead: int = 64) -> AsyncGenerator[T]:
-    """Yield the items. A thread reads them, at most `ahead` items in advance. Raises the errors of the thread.
+async def in_thread(items: Generator[T]) -> AsyncGenerator[T]:
+    """Yield the items. A thread reads an item when the caller asks for it. Raises the errors of the thread.
 
     If the caller stops early, this does not wait for the thread. When the current read returns, the thread closes `items`.
     """
-    loop = asyncio.get_running_loop()
-    arrived: asyncio.Queue[tuple[T] | BaseException | None] = asyncio.Queue()
-    room, is_left = threading.Semaphore(ahead), threading.Event()
-
-    def put(arrival: tuple[T] | BaseException | None) -> None:
-        with suppress(RuntimeError):  # the event loop has been closed
-            loop.call_soon_threadsafe(arrived.put_nowait, arrival)
-
-    def take() -> None:
-        try:
-            with closing(items):
-                for item in items:
-                    room.acquire()
-                    if is_left.is_set():
-                        return
-                    put((item,))
-            put(None)
-        except BaseException as error:  # noqa: BLE001 - raised in the event loop
-            put(error)
-
-    threading.Thread(target=take, name="aswarm input", daemon=True).start()
+    worker, end = DaemonWorker("aswarm input"), cast("T", object())
     try:
-        while (arrival := await arrived.get()) is not None:
-            if isinstance(arrival, BaseException):
-                raise arrival
-            room.release()
-            yield arrival[0]
+        while (item := await worker.call(partial(next, items, end))) is not end:
+            yield item
     finally:
-        is_left.set()
-        room.release()
+        worker.close(items.close, 0)
 
 
 class DaemonWorker:
     """A daemon thread that makes calls one after another, in the order in which they were requested."""
 
     def __init__(self, name: str) -> None:
-        self._queue: SimpleQueue[tuple[Future[None], Callable[[], None]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -67,26 +43,23 @@ class DaemonWorker:
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                call()
+                result = call()
             except BaseException as error:  # noqa: BLE001 - raised in the caller
                 future.set_exception(error)
             else:
-                future.set_result(None)
+                future.set_result(result)
 
-    async def call(self, call: Callable[[], None]) -> None:
-        """Make the call in the thread, and wait for its end. Raises the errors of the call.
+    async def call(self, call: Callable[[], T]) -> T:
+        """Make the call in the thread, and return its result. Raises the errors of the call.
 
         A cancellation skips a call that has not started. If the call has started, a cancellation only ends the waiting.
         """
-        await asyncio.wrap_future(self._request(call))
-
-    def _request(self, call: Callable[[], None]) -> Future[None]:
-        future: Future[None] = Future()
+        future = Future[T]()
         self._queue.put((future, call))
-        return future
+        return await asyncio.wrap_future(future)
 
     def close(self, last: Callable[[], None], seconds: float) -> None:
         """Make a last call in the thread. Then wait for the end of the thread, at most this number of seconds."""
-        self._request(last)
+        self._queue.put((Future[None](), last))
         self._queue.put(None)
         self._thread.join(seconds)
