@@ -19,10 +19,10 @@ from aswarm._values.agent import model_of
 from aswarm._values.messages import Message
 from aswarm.graph import Graph, agent_graph
 from aswarm.runs import show_everything
+from aswarm.testing import run_as_test
 
 from ._conversation_routes import stored_conversation
 from ._endpoints import endpoint, json_response
-from ._run_as_test import run_as_test
 
 if TYPE_CHECKING:
     from ._service import Service

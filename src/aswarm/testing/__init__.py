@@ -14,6 +14,7 @@ from aswarm._values import public as _public
 from ._answer import ScriptedAnswer, ScriptedCall, call
 from ._history import check_history
 from ._middleware_check import check_middleware
+from ._run_as_test import run_as_test
 from ._scripted_model import Failure, RawAnswer, Request, ScriptedModel, Step
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "call",
     "check_history",
     "check_middleware",
+    "run_as_test",
 ]
 
 _public.publish(globals())

@@ -1,9 +1,4 @@
-"""Writes a test that repeats a run: a scripted model gives the recorded answers, and the functions really run.
-
-This module does no I/O.
-
-Security: Texts of a run are literals in the code of its test, whatever they contain.
-"""
+"""Writes a test that repeats a run: a scripted model gives the recorded answers, and the functions really run."""
 
 from __future__ import annotations
 
@@ -53,14 +48,21 @@ async def test_{name}():
 """
 
 
-def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Agent | None = None) -> str:
-    """Return the code of a test that repeats the run of this log. `history`: the messages before the run.
+def run_as_test(entries: Iterable[Entry], history: Sequence[Message] = (), agent: Agent | None = None) -> str:
+    """Return the code of a test that repeats a recorded run. A `ScriptedModel` gives its answers, and the functions really run.
 
-    `agent`: the first agent of the run, which the test imports from its module; None if it is not known.
+    The playground does the same (*Copy as test*).
+
+    Args:
+        entries: The log of the run, from `Run.entries()`.
+        history: The messages of the conversation before the run.
+        agent: The first agent of the run, which the test imports from its module. Without it, correct the import in the test.
+
+    Security: Texts of a run are literals in the code of its test, whatever they contain.
     """
     log = list(entries)
-    folded, started = fold(log), log[0].fields
-    answers = [message for message in folded._made if message["role"] == "assistant"]
+    folded, started, response = fold(log), log[0].fields, log[-1].response
+    answers = [message for message in folded.response_messages if message["role"] == "assistant"]
     called = [call_name(call) for message in answers for call in message.get("tool_calls") or ()]
     steps = [_step(message) for message in answers]
     names = [
@@ -69,9 +71,8 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Age
         *(["call"] if called else []),
         "check_history",
     ]
-    response: Mapping[str, Any] = {} if folded._ending is None else folded._ending.response
     module, variable, note = _place_of(agent, started["agent"])
-    question = next((text_of(message["content"]) for message in folded._asked if message["role"] == "user"), "")
+    question = next((text_of(message["content"]) for message in started["messages"] if message["role"] == "user"), "")
     return _TEST.format(
         imports="Approve, AsyncSwarm" if started["resume"] is True else "AsyncSwarm",
         names=", ".join(names),
@@ -80,7 +81,7 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Age
         note=note,
         name=_identifier(question, "this_run"),
         steps="\n".join(f"            {step}," for step in steps),
-        messages=_literal([_plain(message) for message in [*history, *folded._asked]]),
+        messages=_literal([_plain(message) for message in [*history, *started["messages"]]]),
         more=_settings(started),
         called=_literal(called),
         last_agent=folded.agent or "",

@@ -1,4 +1,4 @@
-"""A run as the code of a test, from the route of the playground. The tests run the code."""
+"""A run as the code of a test, also from the route of the playground. The tests run the code."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 from aswarm import Agent, Hold, current_call, tool
 from aswarm._record.entries import Entry
 from aswarm.runs import show_everything
-from aswarm.serve._run_as_test import run_as_test
-from aswarm.testing import ScriptedAnswer, call
+from aswarm.testing import ScriptedAnswer, call, run_as_test
 from tests.support.serve.served import Served, served
 
 pytestmark = pytest.mark.asyncio
