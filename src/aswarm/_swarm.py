@@ -333,7 +333,7 @@ class AsyncSwarm:
             return await to_end(*make())
         state, events = make(recorder.delivery, recorder=recorder.wrap)
         recorder.use(state)
-        return await to_end(state, recorder.events(events))
+        return await to_end(state, events, recorder.record)
 
     def _prepare(
         self,

@@ -17,7 +17,7 @@ runs again, and the table applies to the calls inside.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -310,18 +310,15 @@ class EntryRecorder(Recorder):
         self._announced.discard(place)
         return is_recorded
 
-    async def events(self, events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[LoopEvent, None]:
-        """Yield the events of the loop, and record them; `delivery` records tool events. Store `RunFinished` in `finished`."""
-        async with aclosing(events):
-            async for event in events:
-                if isinstance(event, RunFinished):
-                    self.finished = event
-                elif isinstance(event, CompletionDelta):
-                    for piece in typed_events(event.delta) if self._deltas else ():
-                        self._note(piece)
-                elif not isinstance(event, _OF_TOOLS):
-                    self._note(event)
-                yield event
+    def record(self, event: LoopEvent) -> None:
+        """Record an event of the loop; `delivery` records tool events. Store `RunFinished` in `finished`."""
+        if isinstance(event, RunFinished):
+            self.finished = event
+        elif isinstance(event, CompletionDelta):
+            for piece in typed_events(event.delta) if self._deltas else ():
+                self._note(piece)
+        elif not isinstance(event, _OF_TOOLS):
+            self._note(event)
 
     def _note(self, event: LoopEvent) -> None:
         if isinstance(event, CompletionDelta):

@@ -93,12 +93,16 @@ async def deliver_live(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerato
 # --- reading a run ----------------------------------------------------------------------------------------------------
 
 
-async def to_end(state: RunState, events: AsyncGenerator[LoopEvent, None]) -> Response:
-    """Read all events, and return the response. Set `.response` of an exception that does not come from aswarm, if possible."""
+async def to_end(state: RunState, events: AsyncGenerator[LoopEvent, None], record: Emit | None = None) -> Response:
+    """Read all events, and return the response. Set `.response` of an exception that does not come from aswarm, if possible.
+
+    `record`: gets each event.
+    """
     try:
         async with aclosing(events):
-            async for _ in events:
-                pass
+            async for event in events:
+                if record is not None:
+                    record(event)
     except BaseException as error:
         if not isinstance(error, AswarmError):
             with suppress(Exception):  # a failure here must not replace the exception, such as a cancellation

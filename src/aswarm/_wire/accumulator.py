@@ -128,25 +128,22 @@ class Accumulator:
         change later. Raises CompletionError if the chunk reports an error or is malformed.
         """
         try:
-            return self._feed(chunk)
+            if (error := chunk.get("error")) and not is_zero(error):
+                raise provider_error(error)
+            if usage := chunk.get("usage"):
+                self._feed_usage(usage)
+            for choice in chunk.get("choices") or ():
+                if choice.get("index") in (None, 0):
+                    return self._feed_choice(choice)
+            self._is_done = self._is_done or DONE in chunk
+            if "choices" not in chunk:
+                if "error" in (chunk.get("object"), chunk.get("type")):  # vLLM before 0.10
+                    raise provider_error(chunk)
+                self._odd = self._odd or chunk
         except (AttributeError, TypeError, ValueError) as error:
             raise CompletionError(
                 f"the provider sent something that is not a completion: {shown(chunk, _SHOWN)}"
             ) from error
-
-    def _feed(self, chunk: Mapping[str, Any]) -> Delta | None:
-        if (error := chunk.get("error")) and not is_zero(error):
-            raise provider_error(error)
-        if usage := chunk.get("usage"):
-            self._feed_usage(usage)
-        for choice in chunk.get("choices") or ():
-            if choice.get("index") in (None, 0):
-                return self._feed_choice(choice)
-        self._is_done = self._is_done or DONE in chunk
-        if "choices" not in chunk:
-            if "error" in (chunk.get("object"), chunk.get("type")):  # vLLM before 0.10
-                raise provider_error(chunk)
-            self._odd = self._odd or chunk
         return None
 
     def _feed_usage(self, usage: Any) -> None:

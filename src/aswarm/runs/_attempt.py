@@ -6,7 +6,7 @@ An attempt ends in one of three ways: the run ends, another attempt takes over t
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,6 @@ from aswarm._record.entry_recorder import EntryRecorder
 from aswarm._record.facts import Facts
 from aswarm._run.current_call import failing_exits
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError, StoreError, is_exit
-from aswarm._values.events import LoopEvent
 from aswarm.conversations import Change, Conflict
 
 from . import _starting
@@ -69,6 +68,7 @@ class Execution:
         recorded: Sequence[Entry] = (),
     ) -> None:
         self.live = live
+        self.add = live.add
         live.stop = partial(registry.stop, self)
         self.has_started = takeover is None or takeover.has_started
         self.deaths = 0 if takeover is None else takeover.deaths
@@ -113,9 +113,7 @@ class Execution:
             limit = anyio.move_on_after(self._run.setup.limits.run_seconds)
             with failing_exits(), in_trace(self._run.trace), live.scope, limit:
                 try:
-                    async with aclosing(self._events()) as events:
-                        async for _ in events:
-                            pass
+                    await self._run_to_end()
                 except (Exception, SystemExit, BaseExceptionGroup) as failure:
                     error = _error_of(failure)
                     logger.warning("the run %s failed", record.id, exc_info=failure, extra=record.log_fields)
@@ -136,9 +134,7 @@ class Execution:
         """Replay the recorded answers and calls, and stop after them. Afterwards, the response contains them."""
         try:
             with failing_exits(), in_trace(self._run.trace), anyio.CancelScope() as scope:
-                async with aclosing(self._events(stop=scope.cancel)) as events:
-                    async for _ in events:
-                        pass
+                await self._run_to_end(stop=scope.cancel)
         # For example, this process does not have the agent.
         except (Exception, SystemExit, BaseExceptionGroup) as failure:
             record, error = self.live.record, _error_of(failure)
@@ -147,11 +143,13 @@ class Execution:
             )
             logger.warning(what, record.id, exc_info=error, extra=record.log_fields)
 
-    def _events(self, stop: Callable[[], None] | None = None) -> AsyncGenerator[LoopEvent, None]:
-        """Return the events of the run. The run executes and is recorded while the events are read. `stop`: see `EntryRecorder`."""
+    async def _run_to_end(self, stop: Callable[[], None] | None = None) -> None:
+        """Execute and record the run. `stop`: see `EntryRecorder`."""
         run, facts = self._run, Facts(self._recorded)
         recorder = EntryRecorder(self, run.maker, run.agents, self._mismatch, facts=facts, stop=stop)
-        return run.open(recorder)
+        async with aclosing(run.open(recorder)) as events:
+            async for event in events:
+                recorder.record(event)
 
     async def _conclude(self, reason: str | None, error: Exception | None) -> None:
         live, run = self.live, self._run
@@ -217,14 +215,6 @@ class Execution:
         return last if await self._registry.retry(write, live.fail) else None
 
     # --- the sink of the recorder ---
-
-    def add(self, entry: Entry) -> None:
-        """Add an entry to the log of the run. A log that is too long stops the run."""
-        live = self.live
-        live.add(replace(entry, seq=live.last + 1))
-        most = self._run.setup.limits.log_bytes
-        if most is not None and live.bytes > most:
-            live.cancel("log_too_long")
 
     async def commit(self) -> None:
         """Wait until all entries are committed."""

@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -95,17 +96,19 @@ class LiveLog(LiveEntries):
 
     `first`: the number of the first entry of the attempt. `reason`: why the run was cancelled, or None. `is_fenced`: whether
     another attempt has taken over the run; this attempt must then not write any more. `readers`: the current number of
-    readers. `bytes`: the size of the log. `failure`: the error of the last try to write the end.
+    readers. `most_bytes`: the largest size of the log. `failure`: the error of the last try to write the end.
     """
 
-    def __init__(self, record: RunRecord, attempt: int, database: Database, *, first: int = 0) -> None:
+    def __init__(
+        self, record: RunRecord, attempt: int, database: Database, *, first: int = 0, most_bytes: float | None = None
+    ) -> None:
         super().__init__()
         self.record = record
         self.attempt = attempt
         self.scope = anyio.CancelScope()
         self.reason: str | None = None
         self.readers = 0
-        self.bytes = 0
+        self._bytes, self._most_bytes = 0, math.inf if most_bytes is None else most_bytes
         self.failure: StoreError | None = None
         self.stop: Callable[[], None] = self.scope.cancel  # its `Execution` sets what happens at the end of a drain
         self._first = self._starts_at = first
@@ -139,9 +142,15 @@ class LiveLog(LiveEntries):
         super().add(entry)
 
     def add(self, entry: Entry) -> None:
-        """Add the next entry. It is written after at most 50 ms, or earlier by the next `commit`."""
+        """Add an entry with the next number. It is written after at most 50 ms, or earlier by the next `commit`.
+
+        A log that is too long stops the run.
+        """
+        entry = replace(entry, seq=self._first + len(self._entries))
         line = entry.to_log()
-        self.bytes += len(line)  # unwritten entries count too, because they need memory
+        self._bytes += len(line)  # unwritten entries count too, because they need memory
+        if self._bytes > self._most_bytes:
+            self.cancel("log_too_long")
         kind, fields = entry.type, entry.fields
         if kind == "ToolCallStarted" or (
             kind == "ToolProgress" and INSIDE in fields and fields["value"]["type"] == "ToolCallStarted"

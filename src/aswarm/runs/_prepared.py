@@ -265,7 +265,7 @@ class PreparedRun:
 
         self._state, events = prepare(swarm, options, deliver_live, recorder.delivery, stream=True, recorder=wrap)
         recorder.use(self._state)
-        return recorder.events(events)
+        return events
 
     @property
     def has_finished(self) -> bool:

@@ -106,7 +106,7 @@ class Registry:
         async def record_and_execute() -> None:
             await self.database.submit(insert, durable=True, notifies=True)
             if not is_queued:
-                live = LiveLog(record, 1, self.database)
+                live = LiveLog(record, 1, self.database, most_bytes=self.setup.limits.log_bytes)
                 live.add_first(run.first)
                 self.notifier.note_start(live)
                 self.tasks.start_soon(Execution(self, live, run).execute)
@@ -133,7 +133,8 @@ class Registry:
         takeover, entries, stored = taken
         run = PreparedRun.of_entry(self.setup, run_id, entries[0], stored)
         first = max((takeover.attempt - 1) * log.ATTEMPT_NUMBERS, takeover.record.last + 1)
-        live = LiveLog(takeover.record, takeover.attempt, self.database, first=first)
+        most_bytes = self.setup.limits.log_bytes
+        live = LiveLog(takeover.record, takeover.attempt, self.database, first=first, most_bytes=most_bytes)
         attempt = Execution(self, live, run, takeover, entries)
         if takeover.has_started:
             if (before := self.live.get(run_id)) is not None:  # the queue has delivered the run again
