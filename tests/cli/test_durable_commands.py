@@ -222,7 +222,7 @@ def test_an_item_that_waited_has_the_outcome_of_its_answer() -> None:
     assert first.exit_code == 3
     assert [line["status"] for line in lines(first.stdout)] == ["waiting"]
     assert [line["text"] for line in lines(second.stdout)] == ["It is paid."]
-    assert waiting["reason"] == "waiting"
+    assert (waiting["status"], waiting["reason"]) == ("waiting", "waiting")
 
 
 def test_an_output_of_durable_runs_continues() -> None:

@@ -99,7 +99,9 @@ def _print(data: Any) -> None:
 
 
 def _print_record(record: RunRecord, **more: Any) -> None:
-    _print({**record.to_dict(), "user": record.user, **more})
+    # As in --status: a run that has finished with open calls waits.
+    status = "waiting" if record.reason == "waiting" else record.status
+    _print({**record.to_dict(), "status": status, "user": record.user, **more})
 
 
 class _Runs(AppCommand, click.Group):
