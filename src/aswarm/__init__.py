@@ -13,6 +13,7 @@ from ._providers.openai import ResponsesSource
 from ._rate_limits.policy import RateLimits
 from ._run.current_call import CurrentCall, Progress, current_call, progress
 from ._run.execution import ToolFailure
+from ._run.shared_budget import SharedBudget
 from ._run.streams import ClassicStream, EventStream
 from ._swarm import AsyncSwarm
 from ._tools.filled import Resource
@@ -107,6 +108,7 @@ __all__ = [
     "RunError",
     "RunFinished",
     "RunKeywords",
+    "SharedBudget",
     "StopReason",
     "StoreError",
     "StreamInterrupted",

@@ -18,7 +18,6 @@ from ._providers.http import HTTPSource
 from ._providers.openai import OpenAISource, source_for
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
-from ._run.budget import Spending
 from ._run.budget_middleware import budget_middleware, instruct_in_time
 from ._run.current_call import running
 from ._run.eager import EagerMiddleware, EagerTools, checked_eager_tools
@@ -29,6 +28,7 @@ from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
 from ._run.options import RunOptions
 from ._run.run_info import OuterRun, RunInfo
+from ._run.shared_budget import spending_of
 from ._run.state import RunState
 from ._run.streams import ClassicStream, EventDelivery, EventStream, deliver_after, deliver_live, to_end
 from ._runtime.backend import PerLoop, PerProcess, current_loop, scheduler
@@ -364,7 +364,7 @@ class AsyncSwarm:
             resume=options.resume,
             empty_content=self._empty_content,
             run_id=options.run_id,
-            spending=None if budget is None and outer is None else Spending(budget, outer),
+            spending=None if budget is None and outer is None else spending_of(budget, outer),
             output=options.output,
             resources=resources,
             concurrent_tools=self._concurrent_tools,

@@ -1,4 +1,4 @@
-"""The limits of a run: its own budget, the budgets of its outer runs, and the detection of a run that goes in circles.
+"""The limits of a run: its own budget, a shared budget, and the budgets of its outer runs.
 
 An outer run is a run that started this run in one of its tools. Before each request and each tool call, `BudgetControl`
 decides whether the budgets allow it. It does no I/O: the clock is a parameter. `_run.budget_middleware` cancels a completion
@@ -9,27 +9,28 @@ them with one budget. Prices come from the caller or from genai-prices, which is
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from aswarm._runtime import clocks
 from aswarm._tools.tool import standing_hold
 from aswarm._values.agent import Agent
 from aswarm._values.budget import Budget, Limit
 from aswarm._values.errors import BudgetError, ConfigurationError
 from aswarm._values.json import is_object, shown
-from aswarm._values.messages import call_arguments
 from aswarm._values.text import counted, how_to_install
 from aswarm._values.usage import Usage
 
 from .call import Call
+from .circles import HandoffChain, Repetition
 
+_NO_LOCK = nullcontext()
 _MILLION = 1_000_000
 # Parts of the input that a provider counts, and their names in genai-prices.
 _PARTS_OF_INPUT = {
@@ -46,10 +47,16 @@ class Spending:
 
     `turns` and `calls` are counted before they start, so that concurrent runs never exceed a common limit. `has_refused`:
     whether a budget has refused a call.
+
+    `shared`: the spending of the `SharedBudget` of the run, which counts several runs. It has a `lock`, because these runs may
+    be in several threads, and `started`, the start of the first run on the clock of the process.
     """
 
     budget: Budget | None = None
     outer: Spending | None = None
+    shared: Spending | None = None
+    lock: AbstractContextManager[Any] | None = None
+    started: float | None = None
     usage: Usage = field(default_factory=Usage)
     turns: int = 0
     calls: int = 0
@@ -57,28 +64,49 @@ class Spending:
     has_refused: bool = False
 
     def chain(self) -> Iterator[Spending]:
-        """Yield the spending of this run, then of its outer runs; the outermost run is last."""
+        """Yield the spending of this run and of its shared budget, then of its outer runs; the outermost run is last."""
         spending: Spending | None = self
         while spending is not None:
             yield spending
+            if spending.shared is not None:
+                yield spending.shared
             spending = spending.outer
 
     def add(self, usage: Usage) -> None:
-        """Add the usage to this run and its outer runs."""
-        for spending in self.chain():
-            spending.usage += usage
+        """Add the usage to this run, its shared budget and its outer runs."""
+        with self.common_lock():
+            for spending in self.chain():
+                spending.usage += usage
+
+    def common_lock(self) -> AbstractContextManager[Any]:
+        """Return the lock to count with. All shared budgets have the same lock."""
+        return next((each.lock for each in self.chain() if each.lock is not None), _NO_LOCK)
+
+    def seconds_left(self) -> float:
+        """Return the seconds that are left of this budget; infinite without a limit."""
+        if self.budget is None or self.budget.seconds is None:
+            return math.inf
+        if self.lock is None:  # the budget of a single run, which starts now
+            return self.budget.seconds
+        now = clocks.monotonic()
+        self.started = now if self.started is None else self.started
+        return self.budget.seconds - (now - self.started)
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens, as the provider counts them."""
+        return max(self.usage.total_tokens, self.usage.prompt_tokens + self.usage.completion_tokens)
 
     def reached(self) -> Limit | None:
         """Return the limit of this run's own budget that is reached and allows no further request, or None."""
-        budget, tokens = self.budget, self.usage
+        budget = self.budget
         if budget is None:
             return None
         if self.has_refused:
             return "tool_calls"
         if is_reached(self.turns, budget.turns):
             return "turns"
-        used = max(tokens.total_tokens, tokens.prompt_tokens + tokens.completion_tokens)
-        if is_reached(used, budget.tokens):
+        if is_reached(self.tokens, budget.tokens):
             return "tokens"
         return "cost" if is_reached(self.cost, budget.cost) else None
 
@@ -144,9 +172,6 @@ def _counts(usage: Usage) -> dict[str, int]:
 
 
 logger = logging.getLogger("aswarm")
-_SHOWN = 200
-# The identity of a call: the agent that made it, the name of the function, and its arguments.
-_Key = tuple[str, str, str]
 
 
 class BudgetControl:
@@ -168,8 +193,10 @@ class BudgetControl:
         self.clock: Callable[[], float] = lambda: -math.inf
         self.provider_url: str | None = None
         self._spending = spending
-        self._own = spending.budget or Budget()
-        self._owner = spending  # the run whose limit was reached
+        self._lock = spending.common_lock()
+        # The budgets that were passed to this run. Their `then` applies.
+        self._own = [each for each in (spending, spending.shared) if each is not None]
+        self._owner = self._seconds_owner = spending  # the run or the shared budget whose limit was reached
         # A run inside a tool inherits the limits of its outer runs, but not their counts: it counts from 0.
         repeats, self._repeats_owner = _lowest(spending, "repeats")
         handoffs, self._handoffs_owner = _lowest(spending, "handoffs")
@@ -187,8 +214,10 @@ class BudgetControl:
 
     def start(self, clock: Callable[[], float]) -> None:
         """Start the time limit of the run."""
-        if self._own.seconds is not None:
-            self.clock, self.deadline, self.may_cut = clock, clock() + self._own.seconds, True
+        left, owner = min(((each.seconds_left(), each) for each in self._own), key=operator.itemgetter(0))
+        if left < math.inf:
+            self.clock, self.deadline, self.may_cut = clock, clock() + left, True
+            self._seconds_owner = owner
 
     @property
     def is_late(self) -> bool:
@@ -204,14 +233,19 @@ class BudgetControl:
         """
         if self.is_last:
             return False
+        with self._lock:
+            return self._admit_request(may_ask=may_ask)
+
+    def _admit_request(self, *, may_ask: bool) -> bool:
         # Outer runs come first: the outermost run at a limit decides how this run stops.
         for spending in reversed([*self._spending.chain()]):
             if self.spent is None and (limit := spending.reached()):
                 self._set_spent(limit, spending)
         if self.spent is None and self.is_late:
-            self._set_spent("seconds", self._spending)
+            self._set_spent("seconds", self._seconds_owner)
         if self.spent is not None:
-            then = self._own.then if self._owner is self._spending else "stop"
+            budget = self._owner.budget
+            then = budget.then if budget is not None and self._owner in self._own else "stop"
             if then == "raise":
                 raise BudgetError(f"the run was stopped, because {self.used_up()}")
             if then == "stop" or not may_ask:
@@ -224,10 +258,10 @@ class BudgetControl:
     def _set_spent(self, limit: Limit, owner: Spending) -> None:
         self.spent, self._owner = limit, owner
 
-    def used_up(self, own_limit: Limit | None = None) -> str:
-        """Return a sentence about the limit that was reached. `own`: name this limit of the run's own budget instead."""
-        limit, budget = (own_limit, self._own) if own_limit else (self.spent, self._owner.budget)
-        value = getattr(budget, limit or "", 0)
+    def used_up(self, *, seconds: bool = False) -> str:
+        """Return a sentence about the limit that was reached, or about the seconds of the run."""
+        limit, owner = ("seconds", self._seconds_owner) if seconds else (self.spent, self._owner)
+        value = getattr(owner.budget, limit or "", 0)
         if limit == "cost":
             return f"the budget of ${value:g} is used up"
         return f"the budget of {counted(value, str(limit).replace('_', ' ').removesuffix('s'))} is used up"
@@ -239,8 +273,10 @@ class BudgetControl:
 
     def add_price(self, usage: Usage, model: str | None = None) -> None:
         """Add the price of a completion to this run and its outer runs. `model`: None for the model of the run."""
-        for spending, price in self._prices(usage, model):
-            spending.cost += price
+        prices = self._prices(usage, model)
+        with self._lock:
+            for spending, price in prices:
+                spending.cost += price
         counts = any(
             spending.budget and (spending.budget.tokens or spending.budget.cost) for spending in self._spending.chain()
         )
@@ -270,7 +306,9 @@ class BudgetControl:
             must_wait = not call.has_approval and call.tool is not None and standing_hold(call.tool) is not None
             if call.outcome is not None or call.hold is not None or must_wait:
                 continue
-            if (text := self._refusal(call)) is None:
+            with self._lock:
+                text = self._refusal(call)
+            if text is None:
                 self._admitted.add(call)
             else:
                 call.finish(call.refusal(text))
@@ -293,7 +331,7 @@ class BudgetControl:
             return text
         for spending in self._spending.chain():
             if spending.budget and is_reached(spending.calls, spending.budget.tool_calls):
-                spending.has_refused = True
+                spending.has_refused = spending.lock is None  # each run of a shared budget finds out for itself
                 self._set_spent("tool_calls", spending)
                 return f"not run: {self.used_up()}"
         for spending in self._spending.chain():
@@ -345,98 +383,3 @@ def _lowest(spending: Spending, limit: Limit) -> tuple[int | None, Spending]:
 
 def _polls(call: Call) -> bool:
     return call.tool is not None and call.tool.polls
-
-
-# --- runs in circles --------------------------------------------------------------------------------------------------
-
-
-class Repetition:
-    """Counter of calls with the same arguments and the same result. After `limit` such calls, it refuses the next such call.
-
-    If a call returns another result than before, all counts restart: the run makes progress. For example, a run may read the
-    same file again after each change.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._last: dict[_Key, str] = {}
-        self._times: dict[_Key, int] = {}
-        self._refused: dict[_Key, int] = {}  # the number of turns in which a call was refused
-        self._refused_now: set[_Key] = set()  # the calls that were refused in this turn
-
-    def refusal(self, call: Call) -> str | None:
-        """Return a text for the model if the call is refused, otherwise None."""
-        if self._times.get(key := _key_of(call), 0) < self._limit:
-            return None
-        return f"not run: this call was made {_times(self._limit)} with this result: {shown(self._last[key], _SHOWN)}"
-
-    def add_refused(self, call: Call) -> bool:
-        """Count a refused call, once in each turn. Return whether it was refused in `limit` turns, and in at least two.
-
-        The model reads the refusals after the turn. So several refusals in one turn are not yet a retry by the model.
-        """
-        key = _key_of(call)
-        if key not in self._refused_now:
-            self._refused_now.add(key)
-            self._refused[key] = self._refused.get(key, 0) + 1
-        return self._refused[key] >= max(2, self._limit)
-
-    def end_turn(self) -> None:
-        """Finish the turn, after which the model reads the refusals."""
-        self._refused_now.clear()
-
-    def add(self, call: Call, result: str | list[dict[str, Any]]) -> None:
-        """Count a call that has run."""
-        key, text = _key_of(call), result if isinstance(result, str) else json.dumps(result, default=str)
-        if self._last.get(key) == text:
-            self._times[key] = self._times.get(key, 0) + 1
-        elif call.tool is not None and call.tool._is_replayed:  # the calls inside show whether the run makes progress
-            self._times[key] = 1
-        else:
-            self._times, self._refused = {key: 1}, {}
-        self._last[key] = text
-
-
-class HandoffChain:
-    """Counter of handoffs without another call in between. At most `limit` of them may return to an earlier agent."""
-
-    def __init__(self, limit: int, agent: str) -> None:
-        self._limit = limit
-        self._agents = {agent}
-        self._backward = 0
-        self._refused = 0
-
-    def refusal(self, target: str) -> str | None:
-        """Return a text for the model if a handoff to the agent of this name is refused, otherwise None."""
-        if target not in self._agents or self._backward < self._limit:
-            return None
-        often = "" if not self._limit else f" {_times(self._limit)}"
-        return (
-            f"not handed over to {target}: the conversation was handed back{often} with nothing done in between; "
-            "answer the user, or call another function"
-        )
-
-    def add(self, target: str) -> None:
-        """Count a handoff."""
-        self._backward += target in self._agents
-        self._agents.add(target)
-
-    def add_refused(self) -> bool:
-        """Count a turn with a refused handoff. Return whether this is a retry: an earlier turn also had a refused handoff."""
-        self._refused += 1
-        return self._refused > 1
-
-    def end(self, agent: str) -> None:
-        """Restart the count at this agent, after a call that was not a handoff."""
-        self._agents, self._backward, self._refused = {agent}, 0, 0
-
-
-def _key_of(call: Call) -> _Key:
-    arguments = call_arguments(call.message)  # as the model sent them: a middleware may change `call.arguments`
-    with suppress(ValueError, RecursionError):
-        arguments = json.dumps(json.loads(arguments or "{}"), sort_keys=True)
-    return call.agent.name, call.name, arguments
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

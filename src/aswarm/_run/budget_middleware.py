@@ -77,16 +77,16 @@ class _LimitedHandlers:
     async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         call = Call.of(call)
         if self.budget.is_late:
-            return call.refusal(f"not run: {self.budget.used_up('seconds')}")
+            return call.refusal(f"not run: {self.budget.used_up(seconds=True)}")
         with anyio.CancelScope(deadline=self.budget.deadline):
             return self._without_refused_handoff(call, await self.handlers.call_tool(call, context, started))
         return call.outcome or self._cut(call)
 
     def _cut(self, call: Call) -> ToolOutcome:
         if not call.has_started:
-            return call.refusal(f"not run: {self.budget.used_up('seconds')}")
+            return call.refusal(f"not run: {self.budget.used_up(seconds=True)}")
         still_running = call.tool is not None and call.tool.abandon_on_cancel
-        text = f"{OUTCOME_UNKNOWN}{STILL_RUNNING if still_running else ''} ({self.budget.used_up('seconds')})"
+        text = f"{OUTCOME_UNKNOWN}{STILL_RUNNING if still_running else ''} ({self.budget.used_up(seconds=True)})"
         return ToolOutcome(text, unknown=True, still_running=still_running)
 
     def _without_refused_handoff(self, call: Call, outcome: ToolOutcome) -> ToolOutcome:

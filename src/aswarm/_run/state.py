@@ -236,9 +236,10 @@ class RunState:
         if typed is not None and self.accumulator is not None:
             typed.written = agent, self.accumulator
         self.accumulator = None
-        spending.usage += completion.usage
-        if spending.outer is not None:
-            spending.outer.add(completion.usage)
+        if spending.outer is None and spending.shared is None:
+            spending.usage += completion.usage
+        else:
+            spending.add(completion.usage)
         if self.budget is not None:
             self.budget.add_price(completion.usage)
         self.history.record(message)

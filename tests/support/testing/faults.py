@@ -280,7 +280,7 @@ FAULTS = (
     fault(
         "the tokens of a budget are not compared",
         "_run/budget.py",
-        "if is_reached(used, budget.tokens):",
+        "if is_reached(self.tokens, budget.tokens):",
         "if False:",
         "budgets",
     ),
@@ -294,7 +294,7 @@ FAULTS = (
     fault(
         "the check of a typed answer is not called",
         "_run/typed_answers.py",
-        "            output.check(value)\n",
+        "            yield from run_check(output.check, value, self._context, self._resources)\n",
         "            pass\n",
         "structured_output",
     ),
