@@ -197,3 +197,14 @@ def test_how_to_install_an_extra() -> None:
 def test_a_content_as_text(content: Any, text: str) -> None:
     """Parts of any shape have a text: events and logs show it."""
     assert described(content) == text
+
+
+@pytest.mark.parametrize(("depth", "is_kept"), [(199, True), (200, True), (201, False)])
+def test_the_depth_decides_and_not_the_number_of_containers(depth: int, is_kept: bool) -> None:
+    """Data of 200 levels stays; deeper data becomes a text. Many containers next to each other stay."""
+    nested: list[object] = []
+    for _ in range(depth - 1):
+        nested = [nested, {"text": "NaN"}] if depth == 199 else [nested]
+    assert (jsonable(nested) == nested) is is_kept
+    assert jsonable([{"a": "Infinity"}] * 300) == [{"a": "Infinity"}] * 300
+    assert jsonable([[math.inf, -math.inf, math.nan]] * 300) == [["inf", "-inf", "nan"]] * 300

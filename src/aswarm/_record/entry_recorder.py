@@ -211,7 +211,7 @@ class EntryRecorder(Recorder):
         return recorded_outcome(fields, outcome, agent)
 
     def _without_outcome(self, call: Call, text: str) -> ToolOutcome:
-        outcome = self._outcomes[_place(call)] = {"unknown": text is OUTCOME_UNKNOWN}
+        outcome = self._outcomes[_place(call)] = {"unknown": text == OUTCOME_UNKNOWN}
         return recorded_outcome({"content": text, "error": text}, outcome, None)
 
     # --- calls inside code ---

@@ -6,6 +6,7 @@ import importlib.util
 import os
 from os import PathLike, fspath
 
+from aswarm._runtime import clocks
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import how_to_install
 
@@ -58,7 +59,7 @@ class PostgresServer(ThreadedDatabase):
     def _connect_to_server(self) -> DatabaseConnection:
         from .postgres import PostgresConnection  # noqa: PLC0415 - a driver is imported when it is first used
 
-        self.sender = self.sender or os.urandom(6).hex()
+        self.sender = self.sender or clocks.urandom(6).hex()
         return PostgresConnection(self.conninfo, self._schema, self.sender)
 
 

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields as fields_in
+from itertools import chain
 from typing import Any, TypeGuard, TypeVar, cast
 
 from pydantic_core import ValidationError, to_json, to_jsonable_python
@@ -164,6 +165,23 @@ def finite(value: Any) -> Any:
     return [*map(finite, value)] if is_array(value) else value
 
 
+# Texts in place of NaN and the infinities, as `finite` writes them.
+_DECODER = json.JSONDecoder(parse_constant={"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}.__getitem__)
+
+
+def _is_shallow(data: Any) -> bool:
+    """Return whether JSON data is nested at most `_DEEPEST` deep."""
+    level: list[Any] = [data]
+    for _ in range(_DEEPEST + 1):
+        inner: list[Iterable[Any]] = [
+            item.values() if is_object(item) else item for item in level if type(item) in (dict, list)
+        ]
+        if not inner:
+            return True
+        level = [*chain.from_iterable(inner)]
+    return False
+
+
 def jsonable(value: Any) -> Any:
     """Return the value as JSON data that any encoder accepts.
 
@@ -171,9 +189,10 @@ def jsonable(value: Any) -> Any:
     container that contains itself, or is nested too deeply, becomes one text. Other values do not change.
     """
     try:
-        text = to_json(value, bytes_mode="base64", inf_nan_mode="constants")
-        if text.count(b"{") + text.count(b"[") <= _DEEPEST and b"NaN" not in text and b"Infinity" not in text:
-            return json.loads(text)  # takes a tenth of the time of `_as_data`
+        text = to_json(value, bytes_mode="base64", inf_nan_mode="constants").decode()
+        data = _DECODER.decode(text)
+        if text.count("{") + text.count("[") <= _DEEPEST or _is_shallow(data):  # the brackets are faster to count
+            return data  # takes less than half of the time of `_as_data`
     except Exception:  # noqa: BLE001, S110 - some value has no JSON form: `_as_data` replaces only this value
         pass
     try:

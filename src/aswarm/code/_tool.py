@@ -6,13 +6,13 @@ Decides the description for the model, and the surroundings of the code.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from aswarm._runtime import clocks
 from aswarm._values.agent import Agent
 from aswarm._values.errors import CallerMistake, ConfigurationError, ToolError
 from aswarm.extensions import InnerCalls, Tool, ToolCall, calling_tool, tools_of
@@ -227,5 +227,5 @@ class _CodeTool:
         return value_of(value, text, self.stubs.readings.get(call.name, "any"))
 
     def _new_surroundings(self) -> dict[str, str]:
-        clock, seed = datetime.now(UTC).isoformat(timespec="milliseconds"), os.urandom(8).hex()
+        clock, seed = datetime.now(UTC).isoformat(timespec="milliseconds"), clocks.urandom(8).hex()
         return {"clock": clock, "timezone": self.timezone, "seed": seed}

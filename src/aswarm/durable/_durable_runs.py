@@ -22,6 +22,7 @@ from aswarm._log import runs as log
 from aswarm._log.runs import TakeOptions
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
+from aswarm._runtime import clocks
 from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Transaction
 from aswarm._swarm import AsyncSwarm, require_client
@@ -107,7 +108,7 @@ class DurableRuns(Runs):
         self._deleter.unlimited_user = NO_USER
         self.concurrency = concurrency
         self._max_deaths = max_deaths
-        self._name = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
+        self._name = f"{socket.gethostname()}-{os.getpid()}-{clocks.urandom(6).hex()}"
         self._settings = EngineSettings(
             url=store,
             queue=queue,
