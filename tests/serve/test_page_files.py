@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aswarm import Agent
+from aswarm.runs import show_everything
 from tests.support.serve.served import client, served
 
 SOURCE = Path(__file__).parents[2] / "src" / "aswarm" / "serve" / "page"
@@ -102,3 +103,23 @@ async def test_the_graph_of_the_agents_is_data() -> None:
     assert [graph["graphs"][name]["agents"][0]["model"] for name in "ABC"] == ["gpt-4o", "gpt-4o-mini", "own-model"]
     assert [node["name"] for node in graph["graphs"]["A"]["agents"]] == ["A", "B"]
     assert graph["graphs"]["A"]["handoffs"][0]["function"] == "transfer_to_b"
+
+
+@pytest.mark.asyncio
+async def test_the_settings_of_agents_are_for_readers_who_may_see_everything() -> None:
+    """They have no headers, because these may have secrets. Other readers get no settings, and no instructions."""
+    secret = {"extra_headers": {"Authorization": "s3cret"}, "extra_body": {"key": "s3cret"}, "temperature": 0.5}
+    b = Agent(name="B", instructions=lambda: "Ask.", output=list, tool_choice="auto")
+    agents = [Agent(name="A", instructions="Be brief.", model_settings=secret, functions=[b])]
+    async with served([], agents=agents, show=show_everything) as it:
+        answer = await it.ann.get("/graph")
+        assert "s3cret" not in answer.text
+        nodes = answer.json()["graphs"]["A"]["agents"]
+        assert nodes[0]["settings"] == {"instructions": "Be brief.", "temperature": "0.5"}
+        asked = {"instructions": "the function <lambda>", "output": "list", "tool_choice": '"auto"'}
+        assert nodes[1]["settings"] == asked
+        assert (await client(it.url, None).get("/graph")).status_code == 401
+    async with served([], agents=agents) as it:
+        answer = await it.ann.get("/graph")
+        assert "settings" not in answer.json()["graphs"]["A"]["agents"][0]
+        assert "Be brief." not in answer.text

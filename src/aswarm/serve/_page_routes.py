@@ -1,6 +1,8 @@
 """Routes of the playground: its files, the graph of the agents, and the test of a run.
 
 Security: The playground loads nothing from other hosts, and runs no text as code.
+
+Security: Readers get the settings of agents only with `show_everything`, and never their extra headers.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from aswarm._values.agent import model_of
+from aswarm._record.entries import as_json
+from aswarm._values.agent import Agent, model_of
+from aswarm._values.json import jsonable
 from aswarm._values.messages import Message
 from aswarm.graph import Graph, agent_graph
 from aswarm.runs import show_everything
@@ -76,12 +80,12 @@ async def _test(service: Service, request: Request, user: str) -> Response:
 
 async def _graph(service: Service, request: Request, user: str) -> Response:
     graphs = {name: agent_graph(agent) for name, agent in service.runs.agents.items()}
-    default = service.runs.swarm.model
-    drawn = {name: _as_data(graph, default) for name, graph in graphs.items()}
+    default, has_settings = service.runs.swarm.model, service._show is show_everything
+    drawn = {name: _as_data(graph, default, has_settings=has_settings) for name, graph in graphs.items()}
     return json_response({"agents": list(graphs), "graphs": drawn, "tests": _has_tests(service)})
 
 
-def _as_data(graph: Graph, default_model: str) -> dict[str, Any]:
+def _as_data(graph: Graph, default_model: str, *, has_settings: bool) -> dict[str, Any]:
     nodes = [
         {
             "id": node.id,
@@ -89,7 +93,24 @@ def _as_data(graph: Graph, default_model: str) -> dict[str, Any]:
             "label": node.label,
             "model": model_of(node.agent, default_model),
             "functions": list(node.functions),
+            **({"settings": _settings_of(node.agent)} if has_settings else {}),
         }
         for node in graph.agents
     ]
     return {"agents": nodes, "handoffs": [asdict(handoff) for handoff in graph.handoffs], "mermaid": graph.mermaid()}
+
+
+def _settings_of(agent: Agent) -> dict[str, str]:
+    """Return the settings of an agent as texts. They have no extra headers, queries and bodies, which may have secrets."""
+    asked, output = agent.instructions, getattr(agent.output, "type", agent.output)
+    settings = {"instructions": asked if isinstance(asked, str) else f"the function {_name_of(asked)}"}
+    if output is not None:
+        settings["output"] = _name_of(output)
+    if agent.tool_choice is not None:
+        settings["tool_choice"] = as_json(jsonable(agent.tool_choice)).decode()
+    sent = {key: value for key, value in agent.model_settings.items() if not key.startswith("extra_")}
+    return settings | {key: as_json(jsonable(value)).decode() for key, value in sent.items()}
+
+
+def _name_of(value: object) -> str:
+    return str(getattr(value, "__name__", value))

@@ -524,6 +524,7 @@ def test_the_panels_show_the_context_the_requests_the_tokens_and_the_agents(tabs
     expect(panel.locator(".node.active .title")).to_have_text("Triage")
     panel.get_by_text("Orders", exact=True).last.click()
     expect(panel.locator("details[open]")).to_contain_text("check_stock")
+    expect(panel.locator("details[open]")).to_contain_text("the function <lambda>")
     expect(panel.locator("details[open]")).to_contain_text("hands off to Refunds")
 
 

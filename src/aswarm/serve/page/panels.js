@@ -177,8 +177,8 @@ const short = (text) => (text.length > 18 ? `${text.slice(0, 17)}…` : text);
 
 function Agent({ node, handoffs, running }) {
 	return html`<details class=tool><summary><b class=${hue(node.name)}>${node.label}</b> <span>${node.model}<//><//>
-		<${Rows} rows=${[
-			["Functions", node.functions.length ? node.functions.map((each) => html`<span class=${running.has(each) ? "running" : ""}>${each}<//> `) : "none"],
+		<${Rows} rows=${[...Object.entries(node.settings || {}),
+			["functions", node.functions.length ? node.functions.map((each) => html`<span class=${running.has(each) ? "running" : ""}>${each}<//> `) : "none"],
 			...handoffs.map((each) => [each.function, `hands off to ${each.to}${each.certain ? "" : " (maybe)"}`]),
 		]} /><//>`;
 }
