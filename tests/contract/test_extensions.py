@@ -55,7 +55,6 @@ RECORDS = {  # the simulation, batches and the page of recorded runs read record
     "_record.entries.now",
     "_record.entry_maker.EntryMaker",
     "_record.fold.fold",
-    "_log.texts.faults",
 }
 JOURNAL = {  # the journal of a batch keeps runs, as aswarm.runs does: on the log, with the recorder
     "_log.runs",
