@@ -111,14 +111,14 @@ async def test_the_settings_of_agents_are_for_readers_who_may_see_everything() -
     secret = {"extra_headers": {"Authorization": "s3cret"}, "extra_body": {"key": "s3cret"}, "temperature": 0.5}
     b = Agent(name="B", instructions=lambda: "Ask.", output=list, tool_choice="auto")
     agents = [Agent(name="A", instructions="Be brief.", model_settings=secret, functions=[b])]
-    async with served([], agents=agents, show=show_everything) as it:
+    async with served([], agents=agents, show=show_everything) as it, client(it.url, None) as stranger:
         answer = await it.ann.get("/graph")
         assert "s3cret" not in answer.text
         nodes = answer.json()["graphs"]["A"]["agents"]
         assert nodes[0]["settings"] == {"instructions": "Be brief.", "temperature": "0.5"}
         asked = {"instructions": "the function <lambda>", "output": "list", "tool_choice": '"auto"'}
         assert nodes[1]["settings"] == asked
-        assert (await client(it.url, None).get("/graph")).status_code == 401
+        assert (await stranger.get("/graph")).status_code == 401
     async with served([], agents=agents) as it:
         answer = await it.ann.get("/graph")
         assert "settings" not in answer.json()["graphs"]["A"]["agents"][0]
