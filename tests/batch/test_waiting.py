@@ -65,7 +65,9 @@ async def test_an_item_waits_and_another_one_continues_it(has_journal: bool, tmp
 
 
 @pytest.mark.parametrize(
-    ("resume", "words"), [({"c2": True}, "no open call"), (3, "resume must be"), (False, "end with open calls")], ids=str
+    ("resume", "words"),
+    [({"c2": True}, "no open call"), (3, "resume must be"), (False, "end with open calls")],
+    ids=str,
 )
 async def test_decisions_that_do_not_fit_fail_their_item_alone(resume: Any, words: str) -> None:
     """An item whose decisions do not fit fails without running a call, and the other items run."""

@@ -41,7 +41,15 @@ every_place_that_forks = pytest.mark.parametrize("place", ["script", in_notebook
 def start(place: str, code: str, **environment: str) -> subprocess.Popen[str]:
     """A program whose warnings are errors."""
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", BEGIN.replace("{place!r}", repr(place)) + code],
+        [
+            sys.executable,
+            "-W",
+            "error",
+            "-W",
+            "ignore:Swarm blocks the event loop",
+            "-c",
+            BEGIN.replace("{place!r}", repr(place)) + code,
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
