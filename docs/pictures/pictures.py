@@ -23,8 +23,9 @@ import anyio
 import trio
 from trio.testing import MockClock
 
-from aswarm import Agent, AsyncSwarm, CompletionFinished, CompletionRequest, HandedOff, RunFinished, tool
+from aswarm import Agent, AsyncSwarm, CompletionFinished, HandedOff, RunFinished, tool
 from aswarm.middleware import Handlers
+from aswarm.sources import CompletionRequest
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 FOLDER = Path(__file__).parent

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from agents import cashier
 
-from aswarm import Answer, Approve, AsyncSwarm, Decision, Deny, OpenCall
+from aswarm import Approve, AsyncSwarm, Deny, OpenCall, Reply
 from aswarm.conversations import Conversation, SQLiteStore
+from aswarm.decisions import Decision
 
 MESSAGES = {
     "ada": "Order 7 came broken. Please refund 120 euros.",
@@ -24,9 +25,9 @@ MESSAGES = {
     "dan": "I don't like order 10. Please refund 900 euros.",
 }
 # The decisions of the person at the desk, for each customer.
-DECISIONS: dict[str, Approve | Answer | Deny] = {
+DECISIONS: dict[str, Approve | Reply | Deny] = {
     "ada": Approve({"order": 7, "amount": 80}),
-    "cleo": Answer("blue"),
+    "cleo": Reply("blue"),
     "dan": Deny("it cost 90 euros"),
 }
 
@@ -64,23 +65,23 @@ async def decide_on(chat: Conversation, calls: list[OpenCall], *, keyboard: bool
     print(f"    Cashier: {response.text}")
 
 
-def in_words(decision: Approve | Answer | Deny) -> str:
+def in_words(decision: Approve | Reply | Deny) -> str:
     """Return a line of text about a decision."""
     match decision:
         case Approve(arguments=None):
             return "approved"
         case Approve(arguments=arguments):
             return f"approved with {arguments}"
-        case Answer(answer):
+        case Reply(answer):
             return f"answered: {answer}"
         case Deny(reason):
             return f"denied: {reason}"
 
 
-def from_keyboard(call: OpenCall) -> Approve | Answer | Deny:
+def from_keyboard(call: OpenCall) -> Approve | Reply | Deny:
     """Read your decision: an answer if the call asks a question, otherwise yes or no."""
     if call.data is not None:
-        return Answer(input("    your answer: "))
+        return Reply(input("    your answer: "))
     reason = input("    Return runs it; a reason denies it: ")
     return Deny(reason) if reason else Approve()
 

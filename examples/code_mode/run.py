@@ -7,7 +7,8 @@ import time
 
 from agents import with_code, with_tools
 
-from aswarm import Agent, AsyncSwarm, ToolCallStarted, ToolProgress
+from aswarm import Agent, AsyncSwarm, ToolCallStarted
+from aswarm.events import ToolProgress
 
 QUESTION = "For which of this month's orders did items not arrive, and how many cents do we owe for each?"
 

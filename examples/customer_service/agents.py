@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from shop import escalate_to_human, execute_order, execute_refund, look_up_item
 
-from aswarm import Agent, create_triage_agent
+from aswarm import Agent
+from aswarm.agents import create_triage_agent
 
 MANNERS = "You work for Kettle & Lamp, a shop for household goods. Answer in one or two sentences.\n"
 TRIAGE = f"""{MANNERS}You receive the customers.

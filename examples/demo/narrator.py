@@ -11,12 +11,11 @@ from aswarm import (
     HandedOff,
     RunFinished,
     TextDelta,
-    ToolCallDelta,
     ToolCallFinished,
     ToolCallStarted,
-    TurnStarted,
     Usage,
 )
+from aswarm.events import ToolCallDelta, TurnStarted
 
 
 @dataclass(slots=True)

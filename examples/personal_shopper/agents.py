@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 import database
 
-from aswarm import Agent, create_triage_agent
+from aswarm import Agent
+from aswarm.agents import create_triage_agent
 
 Context = dict[str, Any]
 

@@ -15,7 +15,8 @@ from agents import user_interface
 from help_centre import HelpCentre
 from outbox import Outbox
 
-from aswarm import AsyncSwarm, CompletionFinished, Event, TextDelta, ToolCallFinished, ToolCallStarted, TurnStarted
+from aswarm import AsyncSwarm, CompletionFinished, Event, TextDelta, ToolCallFinished, ToolCallStarted
+from aswarm.events import TurnStarted
 
 CUSTOMER = "noor@example.org"
 CONVERSATION = [

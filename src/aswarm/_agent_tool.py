@@ -64,7 +64,7 @@ def agent_tool(
     The options of `@tool` can be added, for example `tool(approve=True)(agent_tool(...))`.
 
     If a call of the inner run waits for a decision, the call of this tool waits too, and its `data["waiting"]` contains the
-    inner calls. To decide on them, pass `Answer({id: decision})`; True runs them all. Meanwhile the stored history contains the
+    inner calls. To decide on them, pass `Reply({id: decision})`; True runs them all. Meanwhile the stored history contains the
     messages and the changed context variables of the inner run, so do not show it to users unchanged.
 
     Args:
@@ -202,7 +202,7 @@ def _changed(context: Mapping[str, Any], waited: Mapping[str, Any]) -> dict[str,
 
 def _hold_of(response: Response, messages: list[Message], context: Mapping[str, Any], *, has_started: bool) -> Hold:
     """Return the `Hold` of the outer call. Its data is enough to continue the inner run, even in another process."""
-    reasons = [f"{call.agent}: {call.name} {call.reason}" for call in response.waiting if call.reason]
+    reasons = [f"{call.agent}: {call.name} {call.reason}" for call in response.waiting]
     changed, removed = changes(context, response.context_variables)
     for key, value in changed.items():
         if not is_json(value):

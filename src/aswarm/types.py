@@ -1,4 +1,4 @@
-"""Swarm's import path for types. New code imports from `aswarm`.
+"""Types for annotations: messages, streams, the reason of a stop. Swarm's import path for types, too.
 
 Swarm also exports classes of the SDK here. They are imported at the first access, so importing this module does not import
 openai.
@@ -10,7 +10,11 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ._values.agent import Agent, Response, Result
+from ._blocking.sync_streams import SyncClassicStream, SyncEventStream
+from ._run.streams import ClassicStream, EventStream
+from ._values.agent import Agent, Response, Result, StopReason, UnknownCall
+from ._values.messages import Message
+from ._values.run_keywords import Messages, RunKeywords
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionMessage
@@ -21,9 +25,18 @@ __all__ = [
     "AgentFunction",
     "ChatCompletionMessage",
     "ChatCompletionMessageToolCall",
+    "ClassicStream",
+    "EventStream",
     "Function",
+    "Message",
+    "Messages",
     "Response",
     "Result",
+    "RunKeywords",
+    "StopReason",
+    "SyncClassicStream",
+    "SyncEventStream",
+    "UnknownCall",
 ]
 
 AgentFunction: TypeAlias = Callable[..., Any]

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
-from aswarm.batch import Item, Outcome
+from aswarm.batch import BatchResult, Item
 from tests.support.batch.batches import AGENT, Echo, idle, outcomes_of, text_of
 
 pytestmark = pytest.mark.anyio
@@ -130,7 +130,7 @@ async def test_several_tasks_may_read_one_batch() -> None:
     """Each outcome goes to one of several readers, and the iteration ends in all of them."""
     taken: list[list[int]] = [[], [], []]
 
-    async def read(outcomes: AsyncIterator[Outcome], mine: list[int]) -> None:
+    async def read(outcomes: AsyncIterator[BatchResult], mine: list[int]) -> None:
         async for outcome in outcomes:
             mine.append(outcome.index)
             await anyio.lowlevel.checkpoint()

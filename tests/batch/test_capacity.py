@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from aswarm import CompletionError
-from aswarm.batch import Item, Outcome
+from aswarm.batch import BatchResult, Item
 from tests.support.batch.batches import AGENT, Counted, Echo, idle, outcomes_of, text_of
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ async def forever(_: str) -> None:
     await anyio.sleep_forever()
 
 
-async def read(outcomes: AsyncIterator[Outcome], texts: list[str]) -> None:
+async def read(outcomes: AsyncIterator[BatchResult], texts: list[str]) -> None:
     async for outcome in outcomes:
         texts.append(text_of(outcome))  # noqa: PERF401 - texts before an exception count
 

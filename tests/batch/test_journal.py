@@ -12,8 +12,9 @@ import anyio
 import pytest
 import trio
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RateLimits, RunError, UnknownCall
-from aswarm.batch import Completed, Item, Outcome
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RateLimits, RunError
+from aswarm.batch import BatchResult, Completed, Item
+from aswarm.types import UnknownCall
 from tests.support.batch.batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of, text_of
 from tests.support.record.journaled import fail_from
 from tests.support.runtime.virtual_time import in_virtual_time
@@ -39,7 +40,7 @@ async def test_a_rerun_returns_finished_items_and_runs_the_others(journal: Path)
     assert not set(again.begun) & {"0", "1", "2", "3"}
 
 
-def replaced(outcome: Outcome, other: Outcome) -> Outcome:
+def replaced(outcome: BatchResult, other: BatchResult) -> BatchResult:
     """Return the outcome in the form of a rerun."""
     assert outcome.response is not None
     return Completed(
@@ -108,7 +109,7 @@ async def test_an_item_is_known_by_its_own_context_variables(journal: Path, vari
         assert isinstance(outcome.error, ConfigurationError)
 
 
-async def read(batch: Any, taken: list[Outcome]) -> None:
+async def read(batch: Any, taken: list[BatchResult]) -> None:
     async with batch as outcomes:
         async for outcome in outcomes:
             taken.append(outcome)  # noqa: PERF401 - outcomes before an exception count
@@ -124,7 +125,7 @@ async def test_a_journal_that_cannot_be_written_ends_the_batch(journal: Path) ->
     """Started items fail, no further item starts, and then the error of the journal is raised."""
     await fail(journal, "CompletionFinished")
     items = Counted()
-    taken: list[Outcome] = []
+    taken: list[BatchResult] = []
     with pytest.raises(RunError, match="cannot be written: disk full"):
         await read(Echo().swarm().batch(AGENT, items, journal=journal, concurrency=4), taken)
     assert len(taken) == items.pulled < 20

@@ -11,13 +11,13 @@ import anyio.lowlevel
 import pytest
 
 from aswarm import Agent
-from aswarm.batch import Batch, Outcome, _item
+from aswarm.batch import Batch, BatchResult, _item
 from tests.support.batch.batches import AGENT, Counted, Echo, Scene, answer, call, idle
 
 pytestmark = pytest.mark.anyio
 
 
-async def drain(outcomes: Batch) -> list[Outcome]:
+async def drain(outcomes: Batch) -> list[BatchResult]:
     return [outcome async for outcome in outcomes]
 
 
@@ -130,7 +130,7 @@ async def test_items_may_have_scopes_open_while_they_yield(kind: str, caplog: py
 
 async def test_the_iteration_ends_in_another_task_too() -> None:
     """A task that reads a batch which another task leaves gets no further outcome."""
-    taken: list[Outcome] = []
+    taken: list[BatchResult] = []
 
     async def read(outcomes: Batch) -> None:
         taken.extend([outcome async for outcome in outcomes])
@@ -215,7 +215,7 @@ async def test_a_generator_around_a_batch_may_be_dropped() -> None:
     """Another task may close a generator with an open batch, and no task is cancelled (PEP 789)."""
     scene = Scene()
 
-    async def read() -> AsyncGenerator[Outcome, None]:
+    async def read() -> AsyncGenerator[BatchResult, None]:
         async with scene.batch() as outcomes:
             async for outcome in outcomes:
                 yield outcome

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, RunError, UnknownCall, Usage
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, RunError, Usage
 from aswarm.batch import Completed, Failed
 from aswarm.testing import Failure, ScriptedModel, call
+from aswarm.types import UnknownCall
 
 CALL = UnknownCall("1", "pay", "{}", "Payer")
 

@@ -12,8 +12,9 @@ import httpx
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from aswarm import Agent, ConfigurationError, StreamInterrupted, Swarm
+from aswarm import Agent, ConfigurationError, Swarm
 from aswarm._blocking.sync_swarm import engine_of
+from aswarm.errors import StreamInterrupted
 from aswarm.testing import ScriptedAnswer
 from tests.support.blocking.blocking import FACES, PLACES, consume, scripted_openai, server_beside, until
 from tests.support.blocking.plain_client import BlockingClient

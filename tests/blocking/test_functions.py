@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import trio
 
-from aswarm import Agent, Response, RunError, Swarm, ToolFailure, tool
+from aswarm import Agent, Response, RunError, Swarm, tool
 from aswarm.testing import ScriptedAnswer, call, check_history
+from aswarm.tools import ToolFailure
 from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume, results
 from tests.support.blocking.plain_client import BlockingClient
 from tests.support.providers.bodies import completion

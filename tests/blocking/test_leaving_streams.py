@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, Swarm, SyncEventStream, ToolCallStarted
+from aswarm import Agent, Swarm, ToolCallStarted
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.types import SyncEventStream
 from tests.support.blocking.blocking import CLIENTS, PLACES, results
 from tests.support.blocking.plain_client import BlockingClient
 

@@ -14,22 +14,10 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import (
-    Agent,
-    ClassicStream,
-    CompletionFinished,
-    EventStream,
-    RunError,
-    Swarm,
-    SyncClassicStream,
-    SyncEventStream,
-    TextDelta,
-    ToolCallFinished,
-    ToolCallStarted,
-    tool,
-)
+from aswarm import Agent, CompletionFinished, RunError, Swarm, TextDelta, ToolCallFinished, ToolCallStarted, tool
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.types import ClassicStream, EventStream, SyncClassicStream, SyncEventStream
 from tests.support.blocking.blocking import CLIENTS
 from tests.support.blocking.plain_client import BlockingClient
 

@@ -9,15 +9,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import (
-    Agent,
-    Answer,
-    CallWaiting,
-    Hold,
-    Response,
-    Swarm,
-    current_call,
-)
+from aswarm import Agent, CallWaiting, Hold, Reply, Response, Swarm, current_call
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.blocking.blocking import CLIENTS, FACES, consume, results
 
@@ -59,7 +51,7 @@ def test_a_plain_function_asks_and_gets_the_answer_in_the_callers_thread(face: s
             {"order": 7},
         )
         history = stored(first)
-        second = consume(swarm, agent, face, history, resume={"call_1": Answer("the second")})
+        second = consume(swarm, agent, face, history, resume={"call_1": Reply("the second")})
     assert (second.text, results(second)) == ("Done.", ["refunded to the second"])
     assert ran == [(True, {"order": 7}, "the second")]
     check_history([*history, *second.messages])

@@ -14,21 +14,20 @@ from aswarm import (
     Agent,
     AsyncSwarm,
     Budget,
-    Progress,
     RunError,
     RunFinished,
     Swarm,
     ToolCallFinished,
     ToolCallStarted,
     ToolError,
-    ToolFailure,
-    ToolProgress,
     agent_tool,
     current_call,
 )
 from aswarm.code import code_tool
+from aswarm.events import ToolProgress
 from aswarm.guards import Blocked, guard_tool
 from aswarm.testing import ScriptedModel, call, check_history
+from aswarm.tools import Progress, ToolFailure
 from tests.support.code.coded import agent_of, result_in, result_of, run_code, swarm_of
 
 pytestmark = pytest.mark.anyio

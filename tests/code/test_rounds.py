@@ -11,23 +11,23 @@ from pydantic import BaseModel
 
 from aswarm import (
     Agent,
-    Answer,
     AsyncSwarm,
     Budget,
     ConfigurationError,
     Hold,
+    Reply,
     Resource,
     Response,
     Result,
     ToolCallFinished,
     ToolError,
-    ToolProgress,
     agent_tool,
     current_call,
     external_tool,
     tool,
 )
 from aswarm.code import code_tool
+from aswarm.events import ToolProgress
 from aswarm.testing import Request, ScriptedModel, call
 from tests.support.code.coded import USER, agent_of, result_in, run_code, swarm_of
 from tests.support.sampling import every
@@ -120,7 +120,7 @@ def script_of(kinds: tuple[str, ...], *, in_code: bool) -> Any:
 
 def decision_on(name: str) -> Any:
     """Return the decision of the user on a call of this kind."""
-    return {"locate": "Oslo", "ask": Answer("because"), "asker": Answer({"p": True})}.get(name, True)
+    return {"locate": "Oslo", "ask": Reply("because"), "asker": Reply({"p": True})}.get(name, True)
 
 
 async def outcome(kinds: tuple[str, ...], *, in_code: bool, together: bool) -> tuple[list[Any], dict[str, str]]:
@@ -138,7 +138,7 @@ async def outcome(kinds: tuple[str, ...], *, in_code: bool, together: bool) -> t
         steps.append(step_of(run.response, room))
         waiting = steps[-1]["waiting"]
         decisions = {each_id: decision_on(name) for each_id, name, reason in waiting if reason}
-        resume = {"o": Answer(decisions)} if in_code else decisions
+        resume = {"o": Reply(decisions)} if in_code else decisions
         history = json.loads(json.dumps([*history, *run.response.messages]))
         context = run.response.context_variables
         agent = run.response.agent if waiting else None

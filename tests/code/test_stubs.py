@@ -15,9 +15,10 @@ import anyio
 import pytest
 from pydantic import BaseModel, Field
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Result, external_tool, function_tool, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Result, external_tool, tool
 from aswarm.code import code_tool
 from aswarm.testing import ScriptedModel, call
+from aswarm.tools import function_tool
 from tests.support.code.coded import agent_of, result_of
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Answer, ConfigurationError, Hold, current_call, tool
+from aswarm import ConfigurationError, Hold, Reply, current_call, tool
 from tests.support.code.coded import USER, agent_of, result_in, swarm_of
 
 pytestmark = pytest.mark.anyio
@@ -58,5 +58,5 @@ async def test_code_in_which_nothing_has_started_stays_open() -> None:
     [outer] = asked.waiting
     [inner] = outer.data["waiting"]
     history += asked.messages
-    response = await swarm.run(agent, history, resume={outer.id: Answer({inner["id"]: {"answer": "this"}})})
+    response = await swarm.run(agent, history, resume={outer.id: Reply({inner["id"]: {"answer": "this"}})})
     assert (result_in(response), response.text) == ("asked this", "Done.")

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, Answer, AsyncSwarm, Budget, Deny, Response, agent_tool, tool
+from aswarm import Agent, AsyncSwarm, Budget, Deny, Reply, Response, agent_tool, tool
 from aswarm.code import code_tool
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.guards import Block, guard_tool
@@ -119,7 +119,7 @@ class Bank:
 async def test_a_call_with_functions_inside_is_not_reported_as_not_run(code: str, decision: dict[str, Any]) -> None:
     """The code ends with the denial of its neighbour, or with a handoff."""
     bank = Bank(code)
-    response = await bank.decided(Answer(decision))
+    response = await bank.decided(Reply(decision))
     assert result_in(response).endswith(STOPPED)
     assert "not run, because" not in result_in(response)
     assert unknown(response) == ["outer.0"]
@@ -144,16 +144,16 @@ async def test_code_that_fails_names_only_calls_that_have_run() -> None:
         assert response.stop == "waiting"
         history += response.messages
         earlier = history[: -len(response.messages)]
-        response = await resumed(agent, response, Answer({f"outer.{place}": False}), *earlier, middleware=[guard])
+        response = await resumed(agent, response, Reply({f"outer.{place}": False}), *earlier, middleware=[guard])
     assert result_in(response).endswith("[calls that ran before: charge (1)]")
     bank = Bank("try:\n    await helper(request='x')\nexcept PermissionError:\n    pass\n1 / 0")
-    response = await bank.decided(Answer({"outer.0": False}))
+    response = await bank.decided(Reply({"outer.0": False}))
     assert result_in(response).endswith("[calls that ran before: helper (1)]")
 
 
 async def test_a_denied_call_with_functions_inside_is_listed() -> None:
     """The code gets the denial, and the call is listed as outside of code."""
-    response = await Bank().decided(Answer({"outer.0": False}))
+    response = await Bank().decided(Reply({"outer.0": False}))
     assert "PermissionError: stopped: denied by the user, after functions had run inside" in result_in(response)
     assert unknown(response) == ["outer.0"]
 
@@ -163,7 +163,7 @@ async def test_a_guard_or_a_budget_that_refuses_the_call_leaves_it_unknown() -> 
     bank = Bank()
     guard = guard_tool(lambda checked: Block("late") if checked.name == "helper" else None)
     for options in ({"swarm": {"middleware": [guard]}}, {"budget": Budget(tool_calls=1)}):
-        response = await bank.decided(Answer({"outer.0": True, "outer.1": True}), **options)
+        response = await bank.decided(Reply({"outer.0": True, "outer.1": True}), **options)
         assert "stopped after functions had run inside, so its outcome is unknown" in result_in(response)
         assert "outer.0" in unknown(response)
 
@@ -171,9 +171,9 @@ async def test_a_guard_or_a_budget_that_refuses_the_call_leaves_it_unknown() -> 
 async def test_a_decision_that_lets_the_call_wait_again_reports_nothing() -> None:
     """The approved neighbour runs, and the call still waits."""
     bank = Bank()
-    response = await bank.decided(Answer({"outer.1": True}))
+    response = await bank.decided(Reply({"outer.1": True}))
     assert (response.stop, unknown(response), bank.notes) == ("waiting", [], ["charge 700", "pay 5"])
-    response = await bank.decided(Answer({"outer.1": True}), Answer({"outer.0": Answer({"p": True})}))
+    response = await bank.decided(Reply({"outer.1": True}), Reply({"outer.0": Reply({"p": True})}))
     assert (result_in(response), unknown(response)) == ('["Done.", "paid"]', [])
 
 
@@ -185,7 +185,7 @@ async def test_code_in_an_agent_tool_reports_to_the_outer_run() -> None:
     first = await bank.swarm().run(agent, "Go")
     assert (first.stop, unknown(first)) == ("waiting", [])
     stored = json.loads(json.dumps([USER, *first.messages]))
-    decisions = {"n": Answer({"outer": Answer({"outer.1": False})})}
+    decisions = {"n": Reply({"outer": Reply({"outer.1": False})})}
     last = await bank.swarm().run(agent, stored, resume=decisions)
     assert (last.text, unknown(last)) == ("Done.", ["outer.0"])
     assert bank.notes == ["charge 700"]
@@ -221,7 +221,7 @@ async def test_a_conversation_and_a_log_list_the_call() -> None:
     async with MemoryStore() as store:
         chat = Conversation(store, "c", bank.swarm(), agent=bank.agent())
         await chat.run("Go")
-        response = await chat.resume({"outer": Answer({"outer.1": False})})
+        response = await chat.resume({"outer": Reply({"outer.1": False})})
         assert unknown(response) == unknown(await chat.load()) == ["outer.0"]
 
 

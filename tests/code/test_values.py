@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import pytest
 from pydantic import BaseModel, Field
 
-from aswarm import Agent, Answer, Approve, AsyncSwarm, Result, ToolCallFinished, external_tool, tool
+from aswarm import Agent, Approve, AsyncSwarm, Reply, Result, ToolCallFinished, external_tool, tool
 from aswarm.code._values import result_text
 from aswarm.guards import Block, Replace, Say, guard_tool
 from aswarm.middleware import clip_results
@@ -176,7 +176,7 @@ async def decided(code: str, functions: list[Any], decisions: list[Any], **optio
         assert response.stop == "waiting"
         history += response.messages
         response = await resumed(
-            agent_of(*functions), response, Answer(decision), *history[: -len(response.messages)], **options
+            agent_of(*functions), response, Reply(decision), *history[: -len(response.messages)], **options
         )
     return response
 
@@ -254,7 +254,7 @@ async def test_an_external_result_is_the_data_of_the_answer() -> None:
     nothing = {"type": "object", "properties": {}}
     locate = external_tool(name="locate", description="Where the user is.", parameters=nothing)
     code = "a = await locate()\nb = await locate()\nc = await locate()\n[a, b, c]"
-    decisions = [{"outer.0": Answer(None)}, {"outer.1": Answer(5)}, {"outer.2": "5"}]
+    decisions = [{"outer.0": Reply(None)}, {"outer.1": Reply(5)}, {"outer.2": "5"}]
     assert result_in(await decided(code, [locate], decisions)) == '[null, 5, "5"]'
 
 

@@ -7,17 +7,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import (
-    Agent,
-    Answer,
-    Approve,
-    ConfigurationError,
-    Deny,
-    Hold,
-    current_call,
-    external_tool,
-    tool,
-)
+from aswarm import Agent, Approve, ConfigurationError, Deny, Hold, Reply, current_call, external_tool, tool
 from aswarm.testing import check_history
 from tests.support.code.coded import USER, agent_of, result_in, resumed, run_code, swarm_of, waiting_inside
 
@@ -77,10 +67,10 @@ PAIR = "await asyncio.gather(pay(1), look(2), pay(3))"
 async def test_one_decision_after_the_other(desk: Desk) -> None:
     """An approved call runs at once; the code continues after the last decision of the gather."""
     agent, first = desk.agent(), await desk.start(PAIR)
-    second = await resumed(agent, first, Answer({"outer.0": True}))
+    second = await resumed(agent, first, Reply({"outer.0": True}))
     assert (second.stop, desk.notes) == ("waiting", ["look 2", "pay 1"])
     assert [each["id"] for each in waiting_inside(second)] == ["outer.2"]
-    third = await resumed(agent, second, Answer({"outer.2": True}), *first.messages)
+    third = await resumed(agent, second, Reply({"outer.2": True}), *first.messages)
     assert result_in(third) == '["paid 1", 20, "paid 3"]'
     assert desk.notes == ["look 2", "pay 1", "pay 3"]
 
@@ -88,9 +78,9 @@ async def test_one_decision_after_the_other(desk: Desk) -> None:
 async def test_code_waits_until_its_calls_are_decided_or_all_are_approved(desk: Desk) -> None:
     """True and an empty dict leave the code as it is; `Approve.all()` runs the calls that are still open, and only these."""
     agent, first = desk.agent(), await desk.start(PAIR)
-    second = await resumed(agent, first, Answer({"outer.0": True}))
+    second = await resumed(agent, first, Reply({"outer.0": True}))
     stored = json.loads(json.dumps([USER, *first.messages, *second.messages]))
-    for resume in (True, {}, {"outer": Answer({})}):
+    for resume in (True, {}, {"outer": Reply({})}):
         response = await swarm_of("").run(agent, stored, resume=resume)
         assert (response.stop, response.waiting, desk.notes) == ("waiting", second.waiting, ["look 2", "pay 1"])
     response = await swarm_of("").run(agent, stored, resume=Approve.all())
@@ -100,7 +90,7 @@ async def test_code_waits_until_its_calls_are_decided_or_all_are_approved(desk: 
 async def test_a_denial_resumes_the_gather_at_once(desk: Desk) -> None:
     """An approved call that has not started is closed by its name; a finished call keeps its result."""
     response = await resumed(
-        desk.agent(), await desk.start(PAIR), Answer({"outer.0": Deny("too much"), "outer.2": True})
+        desk.agent(), await desk.start(PAIR), Reply({"outer.0": Deny("too much"), "outer.2": True})
     )
     assert "PermissionError: not run: denied by the user: too much" in result_in(response)
     assert result_in(response).endswith("[not run, because the code ended without them: pay (outer.2)]")
@@ -120,9 +110,9 @@ await asyncio.gather(*[one(number) for number in range(3)])
 """
     agent = desk.agent()
     first = await desk.start(code)
-    second = await resumed(agent, first, Answer({"outer.1": False, "outer.0": True}))
+    second = await resumed(agent, first, Reply({"outer.1": False, "outer.0": True}))
     assert (second.stop, desk.notes) == ("waiting", ["pay 0"])
-    third = await resumed(agent, second, Answer({"outer.2": False}), *first.messages)
+    third = await resumed(agent, second, Reply({"outer.2": False}), *first.messages)
     assert result_in(third) == '["paid 0", "denied 1", "denied 2"]'
     assert desk.notes == ["pay 0"]
 
@@ -161,7 +151,7 @@ async def test_a_history_cannot_approve_a_call(desk: Desk) -> None:
     entry = response.messages[0]["waiting"][0]
     for each in entry["data"]["messages"][0]["waiting"]:
         each.update(approval=False, reason="approved", answer=True)
-    again = await resumed(desk.agent(), response, Answer({}))
+    again = await resumed(desk.agent(), response, Reply({}))
     assert again.stop == "waiting"
     assert desk.notes == ["look 2"]
 
@@ -197,9 +187,9 @@ async def test_code_that_has_started_cannot_be_changed(desk: Desk) -> None:
     with pytest.raises(ConfigurationError, match="its code has started, so it cannot be changed"):
         await resumed(desk.agent(), response, Approve({"code": "await pay(100)"}))
     with pytest.raises(ConfigurationError, match="no open call has this id"):
-        await resumed(desk.agent(), response, Answer({"outer.9": True}))
+        await resumed(desk.agent(), response, Reply({"outer.9": True}))
     with pytest.raises(ConfigurationError, match="has no decisions; pass a dict of decisions"):
-        await resumed(desk.agent(), response, Answer("yes"))
+        await resumed(desk.agent(), response, Reply("yes"))
     assert desk.notes == ["look 2"]
 
 

@@ -19,9 +19,10 @@ import httpx
 import openai.types.chat  # noqa: F401 - importing it takes long, and a page with a timeout must not wait for that
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Event, RunKeywords, Swarm
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Event, Swarm
 from aswarm._values.run_keywords import AnyRun
 from aswarm.testing import ScriptedModel, call
+from aswarm.types import RunKeywords
 from docs._site import reference
 from tests.support.contract.documentation import (
     PAGES,

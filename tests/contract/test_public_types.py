@@ -26,27 +26,24 @@ from aswarm import (
     Image,
     Output,
     RateLimits,
-    ReasoningDelta,
-    RefusalDelta,
     Response,
     Result,
     RunFinished,
     Swarm,
     TextDelta,
     Tool,
-    ToolCallDelta,
     ToolCallFinished,
     ToolCallStarted,
     ToolError,
-    ToolTimeout,
-    TurnStarted,
     Usage,
     external_tool,
     tool,
 )
 from aswarm.batch import Item
 from aswarm.code import CodeLimits
+from aswarm.errors import ToolTimeout
 from aswarm.evals import Case
+from aswarm.events import ReasoningDelta, RefusalDelta, ToolCallDelta, TurnStarted
 from aswarm.middleware import CompletionRequest, ToolOutcome, summarize
 from aswarm.testing import ScriptedModel, call
 from docs._site import reference

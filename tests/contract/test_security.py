@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, ToolError
+from aswarm import Agent, AsyncSwarm, ConfigurationError, ToolError
 from aswarm.batch import Item
 from aswarm.conversations import SQLiteStore
 from aswarm.evals import load_cases
@@ -25,6 +25,7 @@ from aswarm.runs import AgentNotFound, LocalRuns, NewRun, show_everything
 from aswarm.serve import create_app
 from aswarm.serve.wires.native.input import native_request
 from aswarm.serve.wires.vercel.input import vercel_request
+from aswarm.sources import CompletionRequest
 from aswarm.testing import ScriptedModel, call
 from tests.support.contract.documentation import PROJECT
 from tests.support.otel.traces import traced

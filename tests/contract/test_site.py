@@ -178,12 +178,12 @@ def test_a_name_without_an_entry_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     for page in reference.FOLDER.glob("*.md"):
         text = (
             page.read_text(encoding="utf-8")
-            .replace(" RefusalDelta", "")
+            .replace(" RunFinished", "")
             .replace(": Budget ", ": Budget Budget Nothing ")
         )
         (tmp_path / page.name).write_text(text, encoding="utf-8")
     monkeypatch.setattr(reference, "FOLDER", tmp_path)
-    assert reference.missing_names() == ["aswarm.Budget", "aswarm.Nothing", "aswarm.RefusalDelta"]
+    assert reference.missing_names() == ["aswarm.Budget", "aswarm.Nothing", "aswarm.RunFinished"]
 
 
 def test_assistants_get_a_copy_of_each_page_and_a_list(site: Callable[[str], Path]) -> None:

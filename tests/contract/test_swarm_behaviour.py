@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Response, Swarm, function_to_json
+from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.util import function_to_json
 
 pytestmark = pytest.mark.anyio
 

@@ -28,8 +28,9 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, Result, RunError, tool
+from aswarm import Agent, AsyncSwarm, Result, RunError, tool
 from aswarm.conversations import SQLiteStore, Stored
+from aswarm.sources import CompletionRequest
 from aswarm.testing import check_history
 from tests.support.serve import chaos
 

@@ -12,9 +12,10 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, Hold, RunError, tool
+from aswarm import Agent, AsyncSwarm, Hold, RunError, tool
 from aswarm.conversations import Change, Conversation, MemoryStore, SQLiteStore, Store
 from aswarm.middleware import CompletionHandler
+from aswarm.sources import CompletionRequest
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.conversations.stores import read, user
 from tests.support.middleware.middlewares import Chunks, around_completions, passed_on

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Response
+from aswarm import Agent, AsyncSwarm, CompletionError, Response
 from aswarm.conversations import HistoryFunction, MessageBlock, last, own_turns, since_handoff, without_tool_results
+from aswarm.sources import CompletionRequest
 from aswarm.testing import ScriptedModel, check_history
 from tests.support.values.histories import answer, asking, made_call
 from tests.support.wire.response_bodies import check_body

@@ -7,8 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import ConfigurationError, UnknownCall
+from aswarm import ConfigurationError
 from aswarm.conversations import Change, Conflict, Store, Stored
+from aswarm.types import UnknownCall
 from tests.support.conversations.stores import KINDS, change, user
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, Response, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, tool
 from aswarm.evals import Case, evaluate
+from aswarm.sources import CompletionRequest
 from aswarm.testing import Failure, ScriptedModel, call
 from tests.support.evals import evaluated
 from tests.support.evals.evaluated import answering, desk, one, sales, swarm_that

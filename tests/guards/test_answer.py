@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, Approve, AsyncSwarm, StreamInterrupted, tool
+from aswarm import Agent, Approve, AsyncSwarm, tool
+from aswarm.errors import StreamInterrupted
 from aswarm.guards import Block, Blocked, CheckedAnswer, Replace, Say, guard_answer
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.guards.guarded import WAYS, Scene

@@ -19,8 +19,8 @@ from aswarm import (
     Image,
     Response,
     Result,
+    open_calls,
     tool,
-    waiting,
 )
 from aswarm.guards import Block, Blocked, CheckedCall, CheckedResult, Halt, Replace, Say, guard_tool
 from aswarm.middleware import Handlers, Middleware
@@ -177,13 +177,13 @@ class Approvals:
         """Continue the conversation. The history is stored as JSON between two runs."""
         response = await self.swarm.run(self.agent, self.history, **options)
         self.history = json.loads(json.dumps([*self.history, *response.messages]))
-        assert waiting(self.history) == response.waiting
+        assert open_calls(self.history) == response.waiting
         return response
 
     @property
     def asked(self) -> list[Any]:
         """Return the arguments that the user sees."""
-        return [json.loads(each.arguments) for each in waiting(self.history)]
+        return [json.loads(each.arguments) for each in open_calls(self.history)]
 
 
 def at_most(limit: int) -> Middleware:

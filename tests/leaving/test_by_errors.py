@@ -9,8 +9,9 @@ from contextlib import suppress
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Response, RunError, ToolFailure, tool
+from aswarm import Agent, AsyncSwarm, Response, RunError, tool
 from aswarm.testing import ScriptedModel, call, check_history
+from aswarm.tools import ToolFailure
 from tests.support.leaving.run_scenes import UNKNOWN, USER, nothing_left_behind
 from tests.support.run.ways_to_run import FACES, answers, consume, swarm_of
 

@@ -15,8 +15,9 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
+from aswarm import Agent, AsyncSwarm, Response
 from aswarm.middleware import Middleware
+from aswarm.sources import CompletionRequest
 from aswarm.testing import ScriptedAnswer
 from tests.support.leaving.leave_at_events import EVENTS, Held
 from tests.support.leaving.leave_points import Api, check_continues, check_kept, scene_of

@@ -11,9 +11,11 @@ from mcp.server import Server
 from mcp.types import ListToolsResult, PaginatedRequestParams
 from mcp.types import Tool as ServerTool
 
-from aswarm import Agent, Answer, AsyncSwarm, ConfigurationError, Response, ToolProgress, external_tool, function_tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Reply, Response, external_tool
+from aswarm.events import ToolProgress
 from aswarm.mcp import MCPServer
 from aswarm.testing import ScriptedCall, ScriptedModel, call
+from aswarm.tools import function_tool
 from tests.support.mcp.mcp_servers import PNG, Tools, make_server, tool
 
 pytestmark = pytest.mark.anyio
@@ -238,7 +240,7 @@ async def test_a_question_of_the_server_is_a_call_that_waits_and_is_answered_els
     ]:
         async with MCPServer(make_server(Tools())) as shop, AsyncSwarm(ScriptedModel(["Done."]).client()) as swarm:
             agent = Agent(functions=[*shop.functions])
-            response = await swarm.run(agent, history, resume={"c": Answer({"when": answer})})
+            response = await swarm.run(agent, history, resume={"c": Reply({"when": answer})})
         assert results(response) == [f"order 7: {text}"]
 
 
@@ -251,7 +253,7 @@ async def test_an_answer_that_does_not_fit_is_refused_before_anything_runs(answe
         history = [{"role": "user", "content": "Go"}, *asked.messages]
         async with AsyncSwarm(ScriptedModel([]).client()) as swarm:
             with pytest.raises(ConfigurationError, match="the call 'c' of book"):
-                await swarm.run(Agent(functions=[*shop.functions]), history, resume={"c": Answer(answer)})
+                await swarm.run(Agent(functions=[*shop.functions]), history, resume={"c": Reply(answer)})
     assert len(tools.calls) == 1
 
 

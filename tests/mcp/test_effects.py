@@ -13,7 +13,7 @@ from mcp import MCPError, StdioServerParameters
 from mcp.server import ServerRequestContext
 from mcp.types import CONNECTION_CLOSED, HEADER_MISMATCH, REQUEST_TIMEOUT, CallToolRequestParams
 
-from aswarm import Agent, Answer, Approve, AsyncSwarm, Response
+from aswarm import Agent, Approve, AsyncSwarm, Reply, Response
 from aswarm.mcp import MCPServer
 from aswarm.testing import ScriptedModel, call
 from tests.support.mcp.mcp_servers import Tools, make_old_server, make_server, over_http, stdio
@@ -230,7 +230,7 @@ async def test_a_call_that_has_asked_is_approved_without_an_answer(resume: Any) 
     again = await decide(tools, history, resume=resume)
     assert ([each.reason for each in again.waiting], len(tools.calls)) == (["Which day?"], 1)
     history += json.loads(json.dumps(again.messages))
-    response = await decide(tools, history, "Done.", resume={"b": Answer({"when": {"day": "Monday"}})})
+    response = await decide(tools, history, "Done.", resume={"b": Reply({"when": {"day": "Monday"}})})
     assert (answers(response), len(tools.calls)) == (["order 7: accept {'hour': 9, 'day': 'Monday'}"], 2)
 
 
@@ -274,7 +274,7 @@ async def test_a_server_that_disappears_after_its_question() -> None:
         async with MCPServer(url) as shop:
             agent = Agent(functions=list(shop.functions))
             swarm = AsyncSwarm(ScriptedModel(["Done."]).client())
-            response = await swarm.run(agent, history, resume={"p": Answer({"when": None})})
+            response = await swarm.run(agent, history, resume={"p": Reply({"when": None})})
     assert [each.name for each in response.unknown_calls] == ["pay"]
     assert "was not called" not in answers(response)[0]
 

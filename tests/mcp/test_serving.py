@@ -12,20 +12,10 @@ import pytest
 from mcp import Client
 from mcp.types import ElicitResult
 
-from aswarm import (
-    Agent,
-    Answer,
-    AsyncSwarm,
-    ConfigurationError,
-    Hold,
-    Result,
-    current_call,
-    external_tool,
-    function_tool,
-    tool,
-)
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Hold, Reply, Result, current_call, external_tool, tool
 from aswarm.mcp import MCPServer, serve_agents
 from aswarm.testing import Failure, ScriptedModel, call
+from aswarm.tools import function_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -240,7 +230,7 @@ async def test_an_approval_is_decided_by_the_client_of_another_swarm_and_not_mad
         ]:
             history[-1]["waiting"][0]["data"]["state"] = state
             async with AsyncSwarm(ScriptedModel(["Thanks."]).client()) as swarm:
-                response = await swarm.run(agent, history, resume={"c": Answer({"0": {"approve": True}})})
+                response = await swarm.run(agent, history, resume={"c": Reply({"0": {"approve": True}})})
             assert response.messages[0]["content"] == expected
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Hold, ToolFailure, agent_tool, current_call, tool
+from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Hold, agent_tool, current_call, tool
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.guards import Blocked, CheckedCall, Halt, Replace, guard_tool
 from aswarm.middleware import Handlers, Middleware, Started, ToolCall, ToolOutcome
 from aswarm.testing import Request, ScriptedModel, call
+from aswarm.tools import ToolFailure
 
 pytestmark = pytest.mark.anyio
 HELPER = Agent(name="Helper", instructions="Help.")

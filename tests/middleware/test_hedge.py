@@ -14,16 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    CompletionError,
-    ConfigurationError,
-    RateLimits,
-    Response,
-    StreamInterrupted,
-    TextDelta,
-)
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RateLimits, Response, TextDelta
+from aswarm.errors import StreamInterrupted
 from aswarm.middleware import CompletionRequest, hedge
 from tests.support.middleware.middlewares import asking_first, chunk
 from tests.support.runtime.virtual_time import run_virtual

@@ -12,17 +12,8 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    CompletionError,
-    ConfigurationError,
-    File,
-    Image,
-    Response,
-    ResponsesSource,
-    StreamInterrupted,
-)
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, File, Image, Response
+from aswarm.errors import StreamInterrupted
 from aswarm.middleware import (
     CompletionRequest,
     Middleware,
@@ -35,6 +26,7 @@ from aswarm.middleware import (
     replay,
     retry,
 )
+from aswarm.sources import ResponsesSource
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, call, check_middleware
 from tests.support.middleware.middlewares import asking_first
 from tests.support.sampling import every

@@ -12,9 +12,10 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, function_to_json
+from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.middleware import CompletionHandler, CompletionRequest
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from aswarm.util import function_to_json
 from tests.support.leaving.run_scenes import client_of as client_at
 from tests.support.middleware.middlewares import Chunks, around_completions, asking_first, passed_on
 from tests.support.providers.loopback import serve, sse, whole

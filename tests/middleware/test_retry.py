@@ -10,18 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    CompletionError,
-    CompletionRequest,
-    ConfigurationError,
-    RateLimits,
-    Response,
-    RunError,
-    StreamInterrupted,
-)
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RateLimits, Response, RunError
+from aswarm.errors import StreamInterrupted
 from aswarm.middleware import Middleware, fallback, retry
+from aswarm.sources import CompletionRequest
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel
 from tests.support.rate_limits.timed_models import TimedModel, busy, client_of
 from tests.support.run.ways_to_run import FACES, consume

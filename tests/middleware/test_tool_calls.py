@@ -16,12 +16,12 @@ from aswarm import (
     HandedOff,
     Response,
     Result,
-    ToolArgumentsError,
     ToolCallFinished,
     ToolCallStarted,
     ToolError,
     tool,
 )
+from aswarm.errors import ToolArgumentsError
 from aswarm.middleware import Started, ToolCall, ToolHandler, ToolOutcome
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.middleware.middlewares import HandleCall, around_calls

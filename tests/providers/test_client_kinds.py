@@ -11,8 +11,9 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, CompletionSource, ConfigurationError
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
 from aswarm._providers.openai import CompatibleClientSource, OpenAISource, source_for
+from aswarm.sources import CompletionRequest, CompletionSource
 from aswarm.testing import ScriptedModel
 from tests.support.providers.instrumented import FunctionLike
 

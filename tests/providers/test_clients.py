@@ -13,7 +13,8 @@ from openai import AsyncOpenAI
 from openai.resources.chat.completions import AsyncCompletions
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from aswarm import Agent, AsyncSwarm, CompletionError, Response, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, Response
+from aswarm.errors import StreamInterrupted
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.providers.faces import respond
 from tests.support.providers.loopback import data_of, sse, whole

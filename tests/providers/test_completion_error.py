@@ -10,17 +10,11 @@ import httpx
 import openai
 import pytest
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    CompletionError,
-    CompletionRequest,
-    ConfigurationError,
-    StreamInterrupted,
-    completion_error,
-)
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
 from aswarm._providers.compatible import failed_request
+from aswarm.errors import StreamInterrupted
 from aswarm.middleware import retry
+from aswarm.sources import CompletionRequest, completion_error
 from aswarm.testing import Failure, ScriptedModel
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,9 @@ import httpx
 import openai
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, HTTPSource
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
 from aswarm.middleware import CompletionRequest
+from aswarm.sources import HTTPSource
 from aswarm.testing import ScriptedAnswer
 from tests.support.providers.loopback import Reply, serve, spoken, whole
 from tests.support.providers.transports import Transport, client_at, on_each_transport

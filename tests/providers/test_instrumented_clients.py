@@ -15,7 +15,8 @@ import pytest
 from openai.resources.chat.completions import AsyncCompletions, Completions
 from openai.types.chat import ChatCompletion
 
-from aswarm import Agent, AsyncSwarm, CompletionError, Response, StreamInterrupted, Swarm
+from aswarm import Agent, AsyncSwarm, CompletionError, Response, Swarm
+from aswarm.errors import StreamInterrupted
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, Step
 from tests.support.cli.cli_runs import model
 from tests.support.providers.instrumented import FunctionLike

@@ -9,7 +9,8 @@ import httpx
 import openai
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, completion_error
+from aswarm import Agent, AsyncSwarm, CompletionError
+from aswarm.sources import completion_error
 from tests.support.providers.loopback import Reply, serve
 from tests.support.providers.transports import Transport, client_at, on_each_transport
 

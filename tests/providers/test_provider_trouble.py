@@ -12,7 +12,8 @@ import httpx
 import openai
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, Response, RunError, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, Response, RunError
+from aswarm.errors import StreamInterrupted
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.providers.faces import respond
 from tests.support.providers.loopback import Reply, read_request, serve, spoken

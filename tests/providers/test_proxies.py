@@ -16,9 +16,10 @@ import openai
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, HTTPSource, Swarm
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, Swarm
 from aswarm._providers.redirects import Outgoing, redirected
 from aswarm.cli import main
+from aswarm.sources import HTTPSource
 from aswarm.testing import ScriptedAnswer
 from tests.support.providers.loopback import LoopbackServer, Reply, serve, spoken, whole
 from tests.support.providers.proxies import KEY_AND_CERTIFICATE, Proxy, proxy

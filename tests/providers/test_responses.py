@@ -11,18 +11,10 @@ import httpx
 import openai
 import pytest
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    CompletionError,
-    ConfigurationError,
-    ReasoningDelta,
-    ResponsesSource,
-    Result,
-    Swarm,
-    TextDelta,
-)
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, Result, Swarm, TextDelta
+from aswarm.events import ReasoningDelta
 from aswarm.middleware import CompletionRequest
+from aswarm.sources import ResponsesSource
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, Step, call
 from tests.support.providers.faces import respond
 from tests.support.providers.loopback import whole_response

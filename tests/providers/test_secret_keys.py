@@ -12,17 +12,9 @@ from typing import Any
 import openai
 import pytest
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    CompletionError,
-    CompletionRequest,
-    ConfigurationError,
-    RunError,
-    StreamInterrupted,
-    Swarm,
-    completion_error,
-)
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RunError, Swarm
+from aswarm.errors import StreamInterrupted
+from aswarm.sources import CompletionRequest, completion_error
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.cli.cli_runs import AGENTS, ended, model, started
 from tests.support.providers.loopback import Reply, serve, sse, whole

@@ -11,7 +11,8 @@ import httpx
 import pytest
 import trio
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, TextDelta, TurnStarted
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, TextDelta
+from aswarm.events import TurnStarted
 from aswarm.testing import ScriptedAnswer, call
 from tests.support.rate_limits.timed_models import FACES, MINUTE, TimedModel, busy, client_of, limited, run_all
 from tests.support.runtime.virtual_time import in_virtual_time

@@ -11,8 +11,9 @@ import anyio
 import httpx
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits
+from aswarm import Agent, AsyncSwarm, CompletionError, RateLimits
 from aswarm.middleware import Handlers
+from aswarm.sources import CompletionRequest
 from aswarm.testing import Failure, RawAnswer, Request, ScriptedAnswer
 from tests.support.rate_limits.timed_models import MINUTE, TimedModel, busy, client_of, limited, run_all
 from tests.support.runtime.virtual_time import in_virtual_time

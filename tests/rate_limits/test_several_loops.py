@@ -15,7 +15,8 @@ import openai
 import pytest
 from openai.resources.chat.completions import AsyncCompletions
 
-from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits, Swarm
+from aswarm import Agent, AsyncSwarm, CompletionError, RateLimits, Swarm
+from aswarm.sources import CompletionRequest
 from aswarm.testing import Failure, ScriptedModel
 from tests.support.runtime.virtual_time import in_virtual_time
 

@@ -26,7 +26,8 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, Response, Result, tool
+from aswarm import Agent, AsyncSwarm, Response, Result, tool
+from aswarm.sources import CompletionRequest
 
 NAMES = [f"item-{number}" for number in range(12)]
 TURNS = 3  # with tools; one more answers

@@ -11,20 +11,11 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import (
-    Agent,
-    CompletionError,
-    CompletionRequest,
-    ConfigurationError,
-    Hold,
-    Resource,
-    Result,
-    RunError,
-    UnknownCall,
-    tool,
-)
+from aswarm import Agent, CompletionError, ConfigurationError, Hold, Resource, Result, RunError, tool
 from aswarm.middleware import Handlers
+from aswarm.sources import CompletionRequest
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.types import UnknownCall
 from tests.support.record.journaled import Died, Json, Script, calls, dies, kinds, noting, rerun, says
 from tests.support.run.one_turn import contents
 

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, Answer, Approve, ConfigurationError, Hold, Response, current_call, tool
+from aswarm import Agent, Approve, ConfigurationError, Hold, Reply, Response, current_call, tool
 from tests.support.record.journaled import Died, Json, Script, calls, dies, kinds, rerun, says
 from tests.support.run.one_turn import contents
 
@@ -88,12 +88,12 @@ async def test_the_note_about_changed_arguments_is_made_again_in_a_rerun(path: P
     assert contents(response) == ['(run with arguments changed by the user: {"order": 8})\nrefunded 8']
 
 
-@pytest.mark.parametrize("others", [{"pay-0": False}, {"pay-0": Answer(2)}, True, {}], ids=str)
+@pytest.mark.parametrize("others", [{"pay-0": False}, {"pay-0": Reply(2)}, True, {}], ids=str)
 async def test_an_item_with_other_decisions_is_another_item(path: Path, others: Any) -> None:
     """Under the same id it is refused, because the record belongs to the first decisions."""
     shop = Shop()
     history = stored(await rerun(path, Script(calls("pay")), shop.agent))
-    await decide(path, Script(says("Done")), shop.agent, history, {"pay-0": Answer(1)})
+    await decide(path, Script(says("Done")), shop.agent, history, {"pay-0": Reply(1)})
     with pytest.raises(ConfigurationError, match="its decisions"):
         await decide(path, Script(says("Done")), shop.agent, history, others)
     assert len(shop.ran) == 1

@@ -19,10 +19,10 @@ from aswarm import (
     Swarm,
     TextDelta,
     ToolCallFinished,
-    ToolProgress,
     agent_tool,
     tool,
 )
+from aswarm.events import ToolProgress
 from aswarm.middleware import Handlers
 from aswarm.testing import Failure, ScriptedModel, call, check_history
 from tests.support.run.inner_agents import ask, editor, model_of, researcher

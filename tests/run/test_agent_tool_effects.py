@@ -10,11 +10,11 @@ import pytest
 
 from aswarm import (
     Agent,
-    Answer,
     Approve,
     AsyncSwarm,
     Budget,
     ConfigurationError,
+    Reply,
     Response,
     agent_tool,
     external_tool,
@@ -187,14 +187,14 @@ async def test_an_answer_of_the_user_after_an_effect(decision: object, start: st
     assert (answers(response), response.unknown_calls) == (["not run: denied by the user"], [])
 
 
-@pytest.mark.parametrize("result", ["charged", Answer({"charged": 5})], ids=["a text", "JSON"])
+@pytest.mark.parametrize("result", ["charged", Reply({"charged": 5})], ids=["a text", "JSON"])
 async def test_an_effect_of_another_program(result: Any) -> None:
     """A call of an external tool with a result has run."""
     shop = Shop(
         inner=(external_tool(name="card", description="Charges.", parameters={"type": "object", "properties": {}}),)
     )
     first = await shop.run(outer=[[OUTER]], payer=[[call("card", call_id="c")]])
-    again = await shop.run(stored(first), {"p": Answer({"c": result})}, payer=[[call("refund")]])
+    again = await shop.run(stored(first), {"p": Reply({"c": result})}, payer=[[call("refund")]])
     history = [*stored(first), *json.loads(json.dumps(again.messages))]
     response = await shop.run(history, {"p": False}, outer=["Done."])
     assert [each.id for each in response.unknown_calls] == ["p"]
@@ -239,7 +239,7 @@ async def test_a_new_message_after_a_second_wait() -> None:
     shop = Shop()
     first = await shop.run(outer=[[OUTER]], payer=[[call("refund", call_id="r")]])
     scripts = {"payer": [[call("charge")], [call("refund", call_id="s")]]}
-    again = await shop.run(stored(first), {"p": Answer({"r": False})}, **scripts)
+    again = await shop.run(stored(first), {"p": Reply({"r": False})}, **scripts)
     assert (again.stop, shop.effects) == ("waiting", ["charge"])
     history = [*stored(first), *json.loads(json.dumps(again.messages)), {"role": "user", "content": "Hello?"}]
     for function in (None, lambda blocks, _: blocks):

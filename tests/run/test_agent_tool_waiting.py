@@ -10,15 +10,15 @@ import pytest
 
 from aswarm import (
     Agent,
-    Answer,
     Approve,
     AsyncSwarm,
     CallWaiting,
     ConfigurationError,
     Deny,
+    Reply,
     agent_tool,
+    open_calls,
     tool,
-    waiting,
 )
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.run.inner_agents import ask, editor, model_of, researcher
@@ -89,7 +89,7 @@ async def test_a_user_sees_the_calls_at_each_level() -> None:
         events = [event async for event in run]
     nest.history = json.loads(json.dumps([USER, *run.response.messages]))
     (shown,) = run.response.waiting
-    assert shown.data == waiting(nest.history)[0].data
+    assert shown.data == open_calls(nest.history)[0].data
     assert [event.data for event in events if isinstance(event, CallWaiting)] == [shown.data]
     data = inside(shown.data, 3)
     assert data == {
@@ -119,7 +119,7 @@ async def test_the_shown_calls_are_the_calls_that_run() -> None:
     text = json.dumps(nest.history)
     assert text.count(json.dumps('{"order": 0}')) == 1
     nest.history = json.loads(text.replace(json.dumps('{"order": 0}'), json.dumps('{"order": 7}')))
-    shown = inside(waiting(nest.history)[0].data, 2)["waiting"][0]
+    shown = inside(open_calls(nest.history)[0].data, 2)["waiting"][0]
     assert shown["arguments"] == '{"order": 7}'
     await nest.run(resume={"b": True})
     assert nest.ran == [7]
@@ -132,7 +132,7 @@ async def test_stored_messages_that_are_none(messages: Any) -> None:
     await nest.run()
     mark = nest.history[-1]["waiting"][0]
     mark["data"] = {"agent": "Level 0", "messages": messages, "context_variables": {}, "removed": []}
-    (shown,) = waiting(nest.history)
+    (shown,) = open_calls(nest.history)
     assert shown.data["waiting"] == []
     left = await AsyncSwarm(ScriptedModel([]).client()).run(nest.agent, nest.history, resume={})
     assert (left.stop, left.waiting) == ("waiting", [shown])
@@ -154,9 +154,9 @@ async def test_calls_inside_that_are_decided_one_by_one(depth: int) -> None:
     for order in range(8):
         shown = inside(response.waiting[0].data, depth)
         assert [each["id"] for each in shown["waiting"]] == [f"r{n}" for n in range(order, 8)]
-        before, decision = nest.size, Answer({f"r{order}": True})
+        before, decision = nest.size, Reply({f"r{order}": True})
         for _ in range(depth - 1):
-            decision = Answer({"b": decision})
+            decision = Reply({"b": decision})
         response = await nest.run(resume={"b": decision})
         assert nest.size - before < 3000 + 1000 * depth
     assert (response.text, nest.ran) == ("Done.", [*range(8)])
@@ -201,8 +201,8 @@ class Waiting:
     ("decision", "ran"),
     [
         (True, [1, 2]),
-        (Answer({"a": True, "b": False}), [1]),
-        (Answer({"a": True, "b": {"deny": "late"}}), [1]),
+        (Reply({"a": True, "b": False}), [1]),
+        (Reply({"a": True, "b": {"deny": "late"}}), [1]),
         ({"answer": {"a": True, "b": False}}, [1]),
         (False, []),
     ],
@@ -232,10 +232,10 @@ async def test_an_agent_that_is_not_found_is_named() -> None:
 @pytest.mark.parametrize(
     ("decision", "words"),
     [
-        (Answer(False), "the answer False has no decisions"),
+        (Reply(False), "the answer False has no decisions"),
         ({"answer": ["a"]}, "the answer ['a'] has no decisions"),
-        (Answer({"typo": True}), "resume names 'typo', but no open call has this id"),
-        (Answer({"a": {"deny": 3}}), "a decision is True, False"),
+        (Reply({"typo": True}), "resume names 'typo', but no open call has this id"),
+        (Reply({"a": {"deny": 3}}), "a decision is True, False"),
         (Approve({"request": "other"}), "its arguments cannot be changed"),
     ],
     ids=["False", "list", "typo", "no form", "arguments"],
@@ -254,7 +254,7 @@ async def test_a_decision_that_fits_nothing_inside_ends_the_run(decision: Any, w
 
 @pytest.mark.parametrize(
     "inside",
-    [{"typo": True}, {"a": Approve(expected={"order": 9})}, {"a": Approve({"order": "many"})}, {"a": Answer(1)}],
+    [{"typo": True}, {"a": Approve(expected={"order": 9})}, {"a": Approve({"order": "many"})}, {"a": Reply(1)}],
     ids=["typo", "expected", "arguments", "answer"],
 )
 @pytest.mark.parametrize("levels", [1, 2])
@@ -278,7 +278,7 @@ async def test_a_wrong_decision_inside_is_found_before_calls_beside_it_run(level
     for level in range(2, levels + 2):
         inner = Agent(name=f"Level {level}", functions=[agent_tool(inner, name="below"), erase])
         steps.insert(0, [call("below", call_id="b", request="x"), call("erase", call_id="e")])
-        decision = {"b": Answer(decision), "e": True}
+        decision = {"b": Reply(decision), "e": True}
     first = await AsyncSwarm(ScriptedModel(steps).client(), concurrent_tools=False).run(inner, "Go")
     assert first.stop == "waiting"
     history = [{"role": "user", "content": "Go"}, *json.loads(json.dumps(first.messages))]
@@ -297,7 +297,7 @@ async def test_changed_arguments_stay_after_a_wait_of_the_inner_run() -> None:
         inner=[[call("transfer_to_payer")]],
         payer=[[call("sign"), call("refund", call_id="a", order=1), call("refund", call_id="b", order=2)], "Refunded."],
     )
-    steps: list[Any] = [False, Approve({"request": "Listen"}), Answer({"a": Approve({"order": 3}), "b": Deny()}), True]
+    steps: list[Any] = [False, Approve({"request": "Listen"}), Reply({"a": Approve({"order": 3}), "b": Deny()}), True]
     for decision in steps:
         response = await AsyncSwarm(model.client()).run(shop.agent, history, resume=decision and {"outer_1": decision})
         history = json.loads(json.dumps([*history, *response.messages]))

@@ -11,7 +11,8 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Agent, AsyncSwarm, Budget, CompletionRequest, Response, current_call
+from aswarm import Agent, AsyncSwarm, Budget, Response, current_call
+from aswarm.sources import CompletionRequest
 from aswarm.testing import check_history
 
 Turn = tuple[int, list[Any]]  # the tokens of a completion, and its calls

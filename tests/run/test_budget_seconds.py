@@ -9,7 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Budget, BudgetError, CompletionRequest, Response, RunFinished, TurnStarted, tool
+from aswarm import Agent, AsyncSwarm, Budget, BudgetError, Response, RunFinished, tool
+from aswarm.events import TurnStarted
+from aswarm.sources import CompletionRequest
 from aswarm.testing import call
 from tests.support.run.budget_shop import Shop
 from tests.support.run.one_turn import contents

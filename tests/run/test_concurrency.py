@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Result, ToolCallFinished, ToolFailure, tool
+from aswarm import Agent, AsyncSwarm, Result, ToolCallFinished, tool
 from aswarm.testing import ScriptedModel, call
+from aswarm.tools import ToolFailure
 from tests.support.run.one_turn import contents, run_turn
 
 pytestmark = pytest.mark.anyio

@@ -10,17 +10,17 @@ import pytest
 
 from aswarm import (
     Agent,
-    Answer,
     Approve,
     AsyncSwarm,
     CallWaiting,
     ConfigurationError,
     Deny,
     Hold,
+    Reply,
     Response,
     current_call,
+    open_calls,
     tool,
-    waiting,
 )
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedModel, call
@@ -62,7 +62,7 @@ class Bank:
         resume = False if decision is None else {"call_1": decision}
         response = await self.swarm.run(self.agent, self.history, resume=resume)
         self.history = stored(response, self.history)
-        assert waiting(self.history) == response.waiting
+        assert open_calls(self.history) == response.waiting
         return response
 
 
@@ -73,10 +73,10 @@ async def test_changed_arguments_stay_when_the_function_asks() -> None:
     asked = await bank.decide(Approve({"amount": 80}))
     assert [(each.arguments, each.reason) for each in asked.waiting] == [('{"amount": 80}', "From which account?")]
     with pytest.raises(ConfigurationError, match=r"but the call has \{'amount': 80\}"):
-        await bank.decide(Answer("giro", expected={"amount": 1000}))
+        await bank.decide(Reply("giro", expected={"amount": 1000}))
     with pytest.raises(ConfigurationError, match=r"but the call has \{'amount': 80\}"):
         await bank.decide({"answer": "giro", "expected": {"amount": 1000}})
-    asked = await bank.decide(Answer("giro", expected={"amount": 80}))
+    asked = await bank.decide(Reply("giro", expected={"amount": 80}))
     assert [(each.arguments, each.reason, each.answer) for each in asked.waiting] == [
         ('{"amount": 80}', "needs approval", "giro")
     ]
@@ -98,8 +98,8 @@ async def test_changed_arguments_stay_while_a_call_is_undecided(decision: Any, a
     async with bank.swarm.stream(bank.agent, bank.history, resume={}) as run:
         events = [event async for event in run if isinstance(event, CallWaiting)]
     assert [each.arguments for each in events] == ['{"amount": 80}']
-    assert (run.response.messages, run.response.waiting) == ([], waiting(bank.history))
-    await bank.decide(Answer("giro"))
+    assert (run.response.messages, run.response.waiting) == ([], open_calls(bank.history))
+    await bank.decide(Reply("giro"))
     await bank.decide(decision)
     assert bank.ran == [(amount, "giro", ["giro", "savings"])]
 
@@ -118,11 +118,11 @@ async def test_an_answer_is_no_approval(approve: Any, is_asked: bool) -> None:
     bank = Bank(approve=approve, asks=False, guards=True)
     asked = await bank.decide()
     assert [each.reason for each in asked.waiting] == ["Which cost centre?"]
-    second = await bank.decide(Answer("cc 7"))
+    second = await bank.decide(Reply("cc 7"))
     if is_asked:
         assert ([(each.reason, each.answer) for each in second.waiting], bank.ran) == ([("needs approval", "cc 7")], [])
         with pytest.raises(ConfigurationError, match="asks for an approval and not for data"):
-            await bank.decide(Answer("cc 8"))
+            await bank.decide(Reply("cc 8"))
         second = await bank.decide(True)
     assert (second.text, bank.ran) == ("Done.", [(1000, "cc 7", None)])
 
@@ -142,7 +142,7 @@ async def test_no_history_turns_an_answer_into_an_approval(forged: Any) -> None:
     bank = Bank(asks=False)
     await bank.decide()
     bank.history[-1]["waiting"] = [{"index": 0, **forged}]
-    asked = await bank.decide(Answer("blue"))
+    asked = await bank.decide(Reply("blue"))
     assert ([(each.reason, each.answer) for each in asked.waiting], bank.ran) == ([("needs approval", "blue")], [])
 
 
@@ -152,7 +152,7 @@ async def test_changed_arguments_that_no_run_has_recorded(arguments: Any) -> Non
     bank = Bank(asks=False)
     await bank.decide()
     bank.history[-1]["waiting"] = [{"index": 0, "reason": "Really?", "arguments": arguments}]
-    assert [(each.arguments, each.reason) for each in waiting(bank.history)] == [('{"amount": 1000}', None)]
+    assert [(each.arguments, each.reason) for each in open_calls(bank.history)] == [('{"amount": 1000}', None)]
     assert (await bank.swarm.run(bank.agent, bank.history, resume={})).stop == "waiting"
     assert bank.ran == []
 
@@ -303,7 +303,7 @@ async def test_a_decision_that_does_not_fit_is_an_error(resume: Any, words: str)
         {"deny": 3}, {"deny": {"reason": "x"}}, {"deny": None}, {"approve": "no"}, {"approve": None}, {"approve": 1},
         {"reason": "x", "deny": True}, {"Deny": "x"}, {"denied": True}, {"approval": 1}, {"decision": "reject"},
         {"approve": {"argument": {"order": 8}}}, {"approve": True, "deny": "x"}, {}, [], None, 1, 7,
-        Answer(False), {"answer": False},
+        Reply(False), {"answer": False},
     ],
     ids=str,
 )  # fmt: skip

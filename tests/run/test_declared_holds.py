@@ -14,23 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import (
-    Agent,
-    Answer,
-    AsyncSwarm,
-    ConfigurationError,
-    Hold,
-    Response,
-    Result,
-    agent_tool,
-    current_call,
-    function_tool,
-    tool,
-)
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Hold, Reply, Response, Result, agent_tool, current_call, tool
 from aswarm._values.messages import STARTED_INSIDE
 from aswarm.guards import CheckedCall, guard_tool
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import Request, ScriptedModel, call, check_history
+from aswarm.tools import function_tool
 
 Json = dict[str, Any]
 USER = {"role": "user", "content": "Go"}
@@ -270,7 +259,7 @@ class Conversation:
     def decision(self, number: int) -> Any:
         if number in self.denied:
             return False
-        return Answer("this") if self.kinds[number] == "ask" else True
+        return Reply("this") if self.kinds[number] == "ask" else True
 
 
 def answers_in(history: list[Any]) -> dict[str, Any]:
@@ -406,7 +395,7 @@ async def test_a_function_whose_calls_run_alone_needs_no_declaration(ask: Any) -
         swarm, agent = AsyncSwarm(model.client()), Agent(functions=[desk.looks, tool(name="ask")(made)])
         first = await swarm.run(agent, "Go")
         assert [(each.name, each.reason) for each in first.waiting] == [("ask", "Which?"), ("looks", None)]
-        second = await swarm.run(agent, [USER, *first.messages], resume={0: Answer("this")})
+        second = await swarm.run(agent, [USER, *first.messages], resume={0: Reply("this")})
         assert told(second) == ["asked", "looked 1"]
 
 
@@ -594,11 +583,11 @@ async def test_a_call_that_has_waited_keeps_its_question() -> None:
     first = await swarm.run(Agent(name="A", functions=[tool(may_wait=True)(ask_twice)]), "Go")
     history = [USER, *first.messages]
     with pytest.raises(ConfigurationError, match="'ask_twice'") as caught:
-        await swarm.run(Agent(name="A", functions=[ask_twice]), history, resume={"a": Answer("Monday")})
+        await swarm.run(Agent(name="A", functions=[ask_twice]), history, resume={"a": Reply("Monday")})
     assert caught.value.response is not None
     history = json.loads(json.dumps([*history, *caught.value.response.messages]))
     assert [(each.reason, each.data) for each in caught.value.response.waiting] == [("Which day?", {"n": 0})]
     third = await swarm.run(
-        Agent(name="A", functions=[tool(may_wait=True)(ask_twice)]), history, resume={"a": Answer("noon")}
+        Agent(name="A", functions=[tool(may_wait=True)(ask_twice)]), history, resume={"a": Reply("noon")}
     )
     assert (third.text, told(third)) == ("Done.", ["asked 0"])

@@ -22,9 +22,9 @@ from aswarm import (
     RunError,
     ToolCallFinished,
     ToolCallStarted,
-    ToolProgress,
     tool,
 )
+from aswarm.events import ToolProgress
 from aswarm.guards import Block, Blocked, guard_input, guard_tool
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedAnswer, ScriptedCall, ScriptedModel, check_history, check_middleware

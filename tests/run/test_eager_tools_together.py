@@ -10,21 +10,12 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    Budget,
-    CompletionFinished,
-    Hold,
-    RunError,
-    RunFinished,
-    ToolFailure,
-    ToolProgress,
-    tool,
-)
+from aswarm import Agent, AsyncSwarm, Budget, CompletionFinished, Hold, RunError, RunFinished, tool
+from aswarm.events import ToolProgress
 from aswarm.guards import CheckedCall, guard_tool
 from aswarm.middleware import Handlers, Middleware, Started, ToolCall, ToolOutcome, cache
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.tools import ToolFailure
 from tests.support.leaving.run_scenes import until
 from tests.support.run.eager_desk import VIRTUAL, Desk, calls_of
 from tests.support.runtime.virtual_time import jump, virtual_backend

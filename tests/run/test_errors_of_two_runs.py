@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Hold, RunError, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, Hold, RunError
+from aswarm.errors import StreamInterrupted
+from aswarm.sources import CompletionRequest
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.asyncio

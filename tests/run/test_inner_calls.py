@@ -16,22 +16,22 @@ import pytest
 
 from aswarm import (
     Agent,
-    Answer,
     Approve,
     AsyncSwarm,
     Budget,
     ConfigurationError,
     Hold,
+    Reply,
     Response,
     RunError,
     Tool,
-    ToolArgumentsError,
     ToolError,
-    ToolProgress,
     current_call,
     tool,
 )
-from aswarm.batch import Outcome
+from aswarm.batch import BatchResult
+from aswarm.errors import ToolArgumentsError
+from aswarm.events import ToolProgress
 from aswarm.extensions import Handlers, InnerCalls, Started, ToolCall, ToolOutcome, calling_tool
 from aswarm.testing import ScriptedModel, call
 
@@ -153,13 +153,13 @@ async def test_a_call_inside_waits_and_the_outer_call_with_it(desk: Desk) -> Non
         assert calls.fixed(lambda: {"start": "second"}) == {"start": "first"}
         return await run_script(calls, steps)
 
-    last = await resumed(desk.agent(later), response, Answer({"outer.2": True}))
+    last = await resumed(desk.agent(later), response, Reply({"outer.2": True}))
     assert desk.done == ["look 1", "look 1", "pay 5 outer.2"]
     assert result_in(last) == "first; look {'number': 1}; look {'number': 1}; pay 'paid 5'"
 
 
 async def test_a_denied_call_is_an_error_of_the_call(desk: Desk) -> None:
-    last = await resumed(desk.agent(), await run(desk, PAY, LOOK), Answer({"outer.0": False}))
+    last = await resumed(desk.agent(), await run(desk, PAY, LOOK), Reply({"outer.0": False}))
     assert result_in(last) == "first; pay denied: not run: denied by the user; look {'number': 1}"
 
 
@@ -174,7 +174,7 @@ async def test_a_decision_is_reported_once(desk: Desk) -> None:
 
     history = [USER, *(await run(desk, PAY)).messages]
     swarm = AsyncSwarm(ScriptedModel(["Done."]).client())
-    async with swarm.stream(desk.agent(twice), history, resume={"outer": Answer({"outer.0": False})}) as stream:
+    async with swarm.stream(desk.agent(twice), history, resume={"outer": Reply({"outer.0": False})}) as stream:
         ends = [event.value.id async for event in stream if isinstance(event, ToolProgress)]
     assert ends == ["outer.0"]
 
@@ -187,7 +187,7 @@ async def test_notes_are_there_after_a_wait(desk: Desk) -> None:
 
     agent = desk.agent(noting)
     response = await swarm_of([]).run(agent, "Go")
-    assert result_in(await resumed(agent, response, Answer({"outer.0": True}))) == "2 run_script"
+    assert result_in(await resumed(agent, response, Reply({"outer.0": True}))) == "2 run_script"
 
 
 async def test_a_handoff_ends_the_function(desk: Desk) -> None:
@@ -254,7 +254,7 @@ async def test_a_function_that_makes_other_calls_than_before_has_an_unknown_outc
 
     response = await run(desk, PAY)
     for function in (other, none, failing, broken, lost):
-        last = await resumed(desk.agent(function), response, Answer({"outer.0": True}))
+        last = await resumed(desk.agent(function), response, Reply({"outer.0": True}))
         assert (
             result_in(last) == "stopped: the code has made other calls than its record has, so its outcome is unknown"
         )
@@ -312,8 +312,8 @@ async def test_a_value_without_json_is_its_text(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("decision", "text"),
     [
-        (Answer({"outer.9": True}), "no open call has this id"),
-        (Answer("yes"), "has no decisions"),
+        (Reply({"outer.9": True}), "no open call has this id"),
+        (Reply("yes"), "has no decisions"),
         ({"approve": {"arguments": {"steps": []}}}, "its code has started, so it cannot be changed"),
     ],
 )
@@ -369,7 +369,7 @@ async def test_a_question_of_the_function_itself_is_refused_when_it_runs_again(d
     response = await swarm_of([]).run(agent, "Go")
     assert response.waiting[0].reason == "Really?"
     with pytest.raises(ConfigurationError, match="it has no calls in its data"):
-        await resumed(agent, response, Answer({}))
+        await resumed(agent, response, Reply({}))
 
 
 async def test_it_works_only_in_a_run(desk: Desk) -> None:
@@ -417,7 +417,7 @@ async def test_a_record_replays_the_calls(desk: Desk, tmp_path: Path) -> None:
 
     first = call("run_script", call_id="outer", steps=[LOOK, [("look", {"number": 2})]])
 
-    async def outcome_of(function: Callable[..., Any], *answers: Any) -> Outcome:
+    async def outcome_of(function: Callable[..., Any], *answers: Any) -> BatchResult:
         swarm = AsyncSwarm(ScriptedModel([*answers]).client())
         async with swarm.batch(desk.agent(function), ["Go"], journal=path) as outcomes:
             (outcome,) = [each async for each in outcomes]

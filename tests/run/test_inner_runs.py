@@ -21,11 +21,11 @@ from aswarm import (
     Resource,
     RunFinished,
     TextDelta,
-    ToolProgress,
     current_call,
     progress,
     tool,
 )
+from aswarm.events import ToolProgress
 from aswarm.extensions import (
     CallDecision,
     CompletionRequest,

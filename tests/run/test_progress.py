@@ -12,19 +12,10 @@ import anyio.to_thread
 import pytest
 import sniffio
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    Progress,
-    Result,
-    Swarm,
-    ToolCallFinished,
-    ToolCallStarted,
-    ToolProgress,
-    progress,
-    tool,
-)
+from aswarm import Agent, AsyncSwarm, Result, Swarm, ToolCallFinished, ToolCallStarted, progress, tool
+from aswarm.events import ToolProgress
 from aswarm.testing import ScriptedModel, call
+from aswarm.tools import Progress
 from tests.support.runtime.virtual_time import jump
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, File, Image, Result, ToolCallFinished
+from aswarm import Agent, AsyncSwarm, File, Image, Result, ToolCallFinished
+from aswarm.sources import CompletionRequest
 from aswarm.testing import ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio

@@ -14,11 +14,11 @@ import pytest
 
 from aswarm import (
     Agent,
-    Answer,
     Approve,
     AsyncSwarm,
     ConfigurationError,
     Hold,
+    Reply,
     Response,
     Swarm,
     agent_tool,
@@ -201,7 +201,7 @@ async def test_true_does_not_reach_the_run_inside_a_call_that_waits() -> None:
     first = await AsyncSwarm(ScriptedModel([call("inner", call_id="c", request="x"), calls]).client()).run(outer, "Go")
     history = json.loads(json.dumps([USER, *first.messages]))
     assert desk.ran == ["look"]
-    for resume in (True, {"c": Answer({})}):
+    for resume in (True, {"c": Reply({})}):
         model = ScriptedModel([])
         response = await AsyncSwarm(model.client()).run(outer, history, resume=resume)
         assert (response.stop, response.waiting[0].data, desk.ran) == ("waiting", first.waiting[0].data, ["look"])
@@ -231,7 +231,7 @@ async def test_a_handler_that_answers_gets_no_call_that_needs_a_decision() -> No
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("wrong", [{"c": Approve.all()}, {"c": Answer(Approve.all())}, "all", None])
+@pytest.mark.parametrize("wrong", [{"c": Approve.all()}, {"c": Reply(Approve.all())}, "all", None])
 async def test_approving_all_is_a_value_of_its_own(wrong: Any) -> None:
     """It is no decision on one call, and no other value means it."""
     desk = Desk()

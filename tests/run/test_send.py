@@ -9,22 +9,22 @@ import pytest
 
 from aswarm import (
     Agent,
-    Answer,
     AsyncSwarm,
     Budget,
     CompletionFinished,
     ConfigurationError,
-    EventStream,
     Output,
     OutputError,
+    Reply,
     RunError,
     RunFinished,
     TextDelta,
     ToolCallStarted,
-    TurnStarted,
     external_tool,
 )
+from aswarm.events import TurnStarted
 from aswarm.testing import Failure, ScriptedModel, call, check_history
+from aswarm.types import EventStream
 
 pytestmark = pytest.mark.anyio
 
@@ -188,7 +188,7 @@ async def test_calls_that_stay_open_keep_it_out_of_the_response() -> None:
         await read(run, CompletionFinished)
     assert (run.response.stop, run.unsent) == ("waiting", [SENT])
     assert roles(run.response.messages) == "a"
-    async with swarm.stream(agent, [USER, *run.response.messages], resume={"c1": Answer("yes")}) as following:
+    async with swarm.stream(agent, [USER, *run.response.messages], resume={"c1": Reply("yes")}) as following:
         following.send(run.unsent)
         async for _ in following:
             pass

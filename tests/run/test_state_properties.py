@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Agent, AsyncSwarm, Result, TurnStarted
+from aswarm import Agent, AsyncSwarm, Result
+from aswarm.events import TurnStarted
 from aswarm.middleware import CompletionRequest
 from aswarm.testing import check_history
 

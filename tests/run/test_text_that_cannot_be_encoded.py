@@ -19,13 +19,13 @@ from pydantic import BaseModel
 
 from aswarm import (
     Agent,
-    Answer,
     Approve,
     AsyncSwarm,
     ConfigurationError,
     Deny,
     Hold,
     Output,
+    Reply,
     Result,
     ToolError,
     current_call,
@@ -215,9 +215,9 @@ LOOK = external_tool(name="look", description="Look.", parameters={"type": "obje
         (tool(approve=True, name="pay")(paid), Deny(NAME), f"not run: denied by the user: {REPAIRED}"),
         (tool(approve=True, name="pay")(paid), NAME, REPAIRED),
         (tool(approve=True, name="pay")(paid), {"deny": NAME}, f"not run: denied by the user: {REPAIRED}"),
-        (ask, Answer(NAME), f'["{REPAIRED}"]'),
+        (ask, Reply(NAME), f'["{REPAIRED}"]'),
         (LOOK, NAME, REPAIRED),
-        (LOOK, Answer([NAME]), f'["{SHOWN}"]'),
+        (LOOK, Reply([NAME]), f'["{SHOWN}"]'),
     ],
 )
 async def test_a_decision_is_repaired(function: Any, decision: Any, text: str) -> None:

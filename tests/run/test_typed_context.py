@@ -11,20 +11,10 @@ import anyio
 import pytest
 from pydantic import BaseModel, model_validator
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    ConfigurationError,
-    Progress,
-    Resource,
-    Response,
-    Result,
-    Swarm,
-    agent_tool,
-    tool,
-)
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Resource, Response, Result, Swarm, agent_tool, tool
 from aswarm.guards import Block, CheckedCall, guard_tool, judge
 from aswarm.testing import ScriptedModel, call, check_history
+from aswarm.tools import Progress
 from tests.support.run.typed_desk import Database, Order, Seen, Shop, ShopModel, balance, collect, spend
 from tests.support.run.ways_to_run import FACES, answers, cancel_when, consume
 

@@ -10,9 +10,11 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Response, Result, ToolError, UnknownCall, function_tool, tool
+from aswarm import Agent, AsyncSwarm, Response, Result, ToolError, tool
 from aswarm.middleware import Handlers, Middleware, Started, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedModel, call, check_history
+from aswarm.tools import function_tool
+from aswarm.types import UnknownCall
 from tests.support.run.ways_to_run import FACES, USER, answers, cancel_when
 
 UNKNOWN = "cancelled; its outcome is unknown"

@@ -10,17 +10,17 @@ import pytest
 
 from aswarm import (
     Agent,
-    Answer,
     Approve,
     AsyncSwarm,
     ConfigurationError,
     Hold,
     OpenCall,
+    Reply,
     Swarm,
     current_call,
     external_tool,
+    open_calls,
     tool,
-    waiting,
 )
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedModel, call, check_history
@@ -37,7 +37,7 @@ async def test_a_call_that_needs_approval_stays_open() -> None:
     response = await shop.run()
     open_call = OpenCall(0, response.waiting[0].id, "refund", '{"order": 7}', "A", "needs approval", None)
     assert (response.stop, response.waiting, shop.ran) == ("waiting", [open_call], [])
-    assert waiting(stored(response)) == response.waiting
+    assert open_calls(stored(response)) == response.waiting
     check_history(response.messages, allow_open=True)
 
 
@@ -56,7 +56,7 @@ async def test_a_function_that_asks_gets_the_answer() -> None:
     shop = Shop([call("ask", call_id="call_1", what="account")], "Done.")
     first = await shop.run()
     assert (first.waiting[0].reason, first.waiting[0].data) == ("Which account?", {"of": "account"})
-    response = await shop.run(stored(first), resume={"call_1": Answer("the second")})
+    response = await shop.run(stored(first), resume={"call_1": Reply("the second")})
     assert shop.ran == [("ask", "the second", {"of": "account"})]
     assert contents(response) == ["took the second"]
 
@@ -71,10 +71,10 @@ async def test_a_function_may_ask_again() -> None:
         raise Hold("And which bank?", data=current_call().data["of"])
 
     shop.agent.functions = [ask]
-    second = await shop.run(before, resume={"call_1": Answer(1)})
+    second = await shop.run(before, resume={"call_1": Reply(1)})
     history = stored(second, before)
-    assert [(each.reason, each.data) for each in waiting(history)] == [("And which bank?", "account")]
-    assert second.waiting == waiting(history)
+    assert [(each.reason, each.data) for each in open_calls(history)] == [("And which bank?", "account")]
+    assert second.waiting == open_calls(history)
     third = await shop.run(history, resume={"call_1": "none"})
     assert third.text == "Done."
     assert [each["role"] for each in shop.model.requests[-1].messages] == ["system", "user", "assistant", "tool"]
@@ -86,7 +86,7 @@ async def test_external_tools_have_a_result_from_elsewhere() -> None:
     history = stored(await shop.run())
     with pytest.raises(ConfigurationError, match="external tool 'browser'"):
         await shop.run(history, resume={"call_1": True})
-    response = await shop.run(history, resume={"call_1": "opened", "call_2": Answer({"title": "Ø"})})
+    response = await shop.run(history, resume={"call_1": "opened", "call_2": Reply({"title": "Ø"})})
     assert contents(response) == ["opened", '{"title": "Ø"}']
     for resume in (True, Approve.all()):
         assert (await shop.run(history, resume=resume)).stop == "waiting"
@@ -121,7 +121,7 @@ async def test_a_decision_about_a_call_that_was_not_reached() -> None:
     shop = Shop(steps, "Done.")
     first = await shop.run()
     second = await shop.run(stored(first), resume={"b": True})
-    assert second.waiting == first.waiting == waiting(stored(second, stored(first)))
+    assert second.waiting == first.waiting == open_calls(stored(second, stored(first)))
     assert shop.ran == []
 
 

@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 
 from aswarm import (
     Agent,
-    Answer,
     Approve,
     AsyncSwarm,
     Deny,
     Hold,
     OpenCall,
+    Reply,
     Response,
     Result,
     RunError,
     agent_tool,
     current_call,
     external_tool,
+    open_calls,
     tool,
-    waiting,
 )
 from aswarm.middleware import CompletionRequest, Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import Failure, Request, ScriptedCall, ScriptedModel, Step, call, check_history
@@ -188,9 +188,9 @@ def asked(draw: st.DrawFn, keys: Iterator[int], name: str, levels: int) -> Asked
     is_bad = draw(st.integers(0, 9)) == 0
     call_id = draw(st.sampled_from([f"c{key}"] * 4 + ["x"]))
     if name == "browser":
-        decisions = [False, "opened", Answer({"title": "Ø"}), {"answer": 3}]
+        decisions = [False, "opened", Reply({"title": "Ø"}), {"answer": 3}]
     elif name == "ask":
-        decisions = [*REFUSALS, Answer("this"), {"answer": "this"}]
+        decisions = [*REFUSALS, Reply("this"), {"answer": "this"}]
     elif name in TWICE:
         decisions = [*REFUSALS, *([True, Approve({"n": key})] * (2 - is_bad))]
     elif name in ASKING:
@@ -271,7 +271,7 @@ class Conversation:
 
     @property
     def open(self) -> list[OpenCall]:
-        return waiting(self.history)
+        return open_calls(self.history)
 
     @property
     def turn(self) -> list[Asked]:
@@ -298,7 +298,7 @@ class Conversation:
 
     def decide_on(self, history: list[Any], turn: Sequence[Asked], data: st.DataObject | None) -> Json:
         """Return decisions on the open calls of one turn, at any level."""
-        known, stored = waiting(history), entries_of(history)
+        known, stored = open_calls(history), entries_of(history)
         asking = [each.index for each in known if each.reason is not None]
         # At first perhaps none of them: nothing changes then. In the end all: decisions may come too early for their calls.
         some = st.lists(st.sampled_from(asking), unique=True, min_size=int(self.rounds > 2)) if asking else st.just([])
@@ -329,10 +329,10 @@ class Conversation:
         if asks.reason in APPROVALS:  # the first one may change the arguments
             return made.decision if asks.data is None and asks.answer is None else True
         if made.name in TWICE:
-            return Answer("this")
+            return Reply("this")
         if asks.data is None:  # the question comes before the start of the call
             return True
-        assert waiting(stored["messages"]) == [OpenCall(**each) for each in asks.data["waiting"]]
+        assert open_calls(stored["messages"]) == [OpenCall(**each) for each in asks.data["waiting"]]
         number = sum(each["role"] == "assistant" for each in stored["messages"])
         return {"answer": self.decide_on(stored["messages"], made.inside[number - 1], data)}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, Answer, Approve, AsyncSwarm, agent_tool, tool
+from aswarm import Agent, Approve, AsyncSwarm, Reply, agent_tool, tool
 from aswarm.runs import AnswersRefused, LocalRuns, NewRun
 from aswarm.testing import ScriptedModel, call
 
@@ -41,7 +41,7 @@ async def test_a_decision_inside_about_other_arguments_is_refused_before_anythin
 
         def decided(inside: Any) -> Any:
             for _ in range(depth):
-                inside = {"b": Answer(inside)}
+                inside = {"b": Reply(inside)}
             return inside
 
         for wrong, text, code in (

@@ -8,11 +8,13 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, Answer, AsyncSwarm, Hold, ToolFailure, UnknownCall, agent_tool, current_call, tool
+from aswarm import Agent, AsyncSwarm, Hold, Reply, agent_tool, current_call, tool
 from aswarm.conversations import Change, Conversation, MemoryStore, Stored
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.runs import AnswersRefused, CallAnswer, Limits, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call, check_history
+from aswarm.tools import ToolFailure
+from aswarm.types import UnknownCall
 from tests.support.runtime.virtual_time import jump
 
 pytestmark = pytest.mark.anyio
@@ -133,7 +135,7 @@ async def test_a_resumed_run_has_its_answers_in_the_order_of_the_calls() -> None
     async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[ask])) as runs:
         first = await started(runs)
         await first.result()
-        second = await first.answer({"1": Answer("wait"), "2": Answer("wait"), "3": Answer("go")})
+        second = await first.answer({"1": Reply("wait"), "2": Reply("wait"), "3": Reply("go")})
         assert [each.id for each in (await second.result()).waiting] == ["1", "2"]
         await second.cancel()
         response, stored = await second.result(), await runs.store.load("ann/c")
@@ -237,7 +239,7 @@ async def test_a_resumed_run_that_is_cancelled_has_its_answers_after_those_of_th
         first = await started(runs)
         asked = (await first.result()).messages
         assert [message["content"] for message in asked[1:]] == ["looked"]
-        second = await first.answer({"1": Answer("wait")})
+        second = await first.answer({"1": Reply("wait")})
         await second.result()
         await second.cancel()
         response, stored = await second.result(), await history_of(runs)

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, Answer, AsyncSwarm, ConfigurationError, Hold, current_call, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Hold, Reply, current_call, tool
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.runs import LocalRuns, NewRun, fold
 from aswarm.testing import ScriptedModel, call, check_history
@@ -63,5 +63,5 @@ async def test_a_conversation_continues_with_the_declared_function() -> None:
     conversation = Conversation(store, "c", swarm, agent=agent(declared=True))
     asked = await conversation.resume()
     assert [(each.id, each.reason) for each in asked.waiting] == [("a", "Which?")]
-    answered = await conversation.resume({"a": Answer("this")})
+    answered = await conversation.resume({"a": Reply("this")})
     assert (answered.text, results(answered.messages)) == ("Done.", ["asked this"])

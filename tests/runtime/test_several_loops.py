@@ -17,7 +17,8 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, ConfigurationError, HTTPSource, Swarm, tool
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, Swarm, tool
+from aswarm.sources import CompletionRequest, HTTPSource
 from aswarm.testing import ScriptedModel, check_history
 from tests.support.providers.transports import Transport, client_at
 

@@ -15,7 +15,7 @@ import anyio
 import psycopg
 import pytest
 
-from aswarm import AsyncSwarm, ConfigurationError, StoreError, UnknownCall
+from aswarm import AsyncSwarm, ConfigurationError, StoreError
 from aswarm._log.conversations import SCHEMA as STORE
 from aswarm._run.options import RunOptions
 from aswarm._sql.databases import PostgresServer, SQLiteFile
@@ -24,6 +24,7 @@ from aswarm.batch._journal import Journal
 from aswarm.conversations import PostgresStore, SQLiteStore
 from aswarm.runs import LocalRuns, Run
 from aswarm.testing import ScriptedModel
+from aswarm.types import UnknownCall
 from tests.support.conversations.stores import empty_schema
 from tests.support.record.journaled import Script, says
 from tests.support.sql.example_databases import (

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from aswarm import Agent, Budget, CompletionFinished, OpenCall, Response, ToolCallStarted, TurnStarted, Usage
+from aswarm import Agent, Budget, CompletionFinished, OpenCall, Response, ToolCallStarted, Usage
+from aswarm.events import TurnStarted
 from aswarm.runs import Entry
 from aswarm.testing.simulate import (
     DEFAULT_INVARIANTS,
@@ -110,7 +111,7 @@ def open_call(*, held: bool = False) -> World:
     world, call = World(0), SimulatedCall(0, "r", 1, 0, "0", "f", "{}", repeatable=False)
     world.calls.append(call)
     world.held |= {call.place} if held else set()
-    response = Response(messages=[HEAD], agent=AGENT, stop="waiting", waiting=[OpenCall(0, "0", "f", "{}", "a")])
+    response = Response(messages=[HEAD], agent=AGENT, stop="waiting", open_calls=[OpenCall(0, "0", "f", "{}", "a")])
     world.runs.append(SimulatedRun("1", [USER], [], response, id="r"))
     return world
 

@@ -14,7 +14,8 @@ from openai.types import responses
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from aswarm import Agent, AsyncSwarm, CompletionError, CompletionFinished, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionFinished
+from aswarm.errors import StreamInterrupted
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedCall, ScriptedModel, call, check_history
 from tests.support.providers.loopback import whole, whole_response
 

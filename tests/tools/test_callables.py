@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, ConfigurationError, function_to_json, function_tool, tool
+from aswarm import Agent, ConfigurationError, tool
+from aswarm.tools import function_tool
+from aswarm.util import function_to_json
 from tests.support.tools import annotated_functions
 from tests.support.tools.hint_schemas import (
     Caller,

@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from aswarm import Agent, Image, Result, ToolArgumentsError
+from aswarm import Agent, Image, Result
 from aswarm._tools.conversion import as_result, parse_arguments, to_text
+from aswarm.errors import ToolArgumentsError
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 

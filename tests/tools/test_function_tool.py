@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Tool, function_to_json, function_tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Tool
 from aswarm.testing import ScriptedModel, call
+from aswarm.tools import function_tool
+from aswarm.util import function_to_json
 from tests.support.run.one_turn import contents, run_turn
 
 PARAMETERS = {

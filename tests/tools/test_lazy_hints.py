@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, function_to_json, function_tool, tool
+from aswarm import Agent, AsyncSwarm, tool
 from aswarm.testing import ScriptedModel, call
+from aswarm.tools import function_tool
+from aswarm.util import function_to_json
 from tests.support.tools.hint_schemas import parameters_of
 
 lazily = pytest.mark.skipif(sys.version_info < (3, 14), reason="hints are evaluated when the function is defined")

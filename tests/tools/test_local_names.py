@@ -11,9 +11,10 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Resource, Swarm, function_to_json, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Resource, Swarm, tool
 from aswarm.code import code_tool
 from aswarm.testing import ScriptedModel, call
+from aswarm.util import function_to_json
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -223,7 +224,7 @@ async def test_instructions_find_the_local_type_of_the_context() -> None:
 
 
 def returning() -> Callable[..., Any]:
-    class Answer(TypedDict):
+    class Reply(TypedDict):
         n: int
 
     def ask(n: int) -> Answer:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, function_to_json, tool
+from aswarm import Agent, AsyncSwarm, tool
 from aswarm.testing import ScriptedModel, call
+from aswarm.util import function_to_json
 from tests.support.tools.hint_schemas import complaints, parameters_of, received, refused, taking, with_signature
 
 

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, Field
 
-from aswarm import function_to_json
+from aswarm.util import function_to_json
 from tests.support.tools.hint_schemas import (
     Address,
     Cat,

@@ -13,7 +13,8 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import core_schema
 
-from aswarm import Tool, function_to_json, tool
+from aswarm import Tool, tool
+from aswarm.util import function_to_json
 from tests.support.tools.hint_schemas import Color, parameters_of, with_signature
 
 

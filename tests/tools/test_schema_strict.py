@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from pydantic import Field
 
-from aswarm import ConfigurationError, function_to_json, tool
+from aswarm import ConfigurationError, tool
+from aswarm.util import function_to_json
 from tests.support.tools.hint_schemas import (
     Address,
     Cat,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from aswarm import function_to_json, tool
+from aswarm import tool
+from aswarm.util import function_to_json
 from tests.support.tools.hint_schemas import (
     SWARM_TYPES,
     Address,

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Output, external_tool, function_tool, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Output, external_tool, tool
 from aswarm.testing import ScriptedModel
+from aswarm.tools import function_tool
 
 pytestmark = pytest.mark.anyio
 

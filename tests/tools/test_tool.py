@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, ConfigurationError, Tool, function_to_json, function_tool, tool
+from aswarm import Agent, ConfigurationError, Tool, tool
 from aswarm._tools.tool import is_async
 from aswarm._tools.toolbox import tools_of
+from aswarm.tools import function_tool
+from aswarm.util import function_to_json
 from tests.support.tools.sample_functions import Service, Slotted, Unhashable, find, look
 
 # --- @tool ------------------------------------------------------------------------------------------------------------

@@ -12,13 +12,15 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from aswarm import Agent, ConfigurationError, Resource, Result, Tool, function_to_json, function_tool, tool
+from aswarm import Agent, ConfigurationError, Resource, Result, Tool, tool
 from aswarm._run.filling import filled_arguments
 from aswarm._tools.filled import Filled, filled_parameters
 from aswarm._tools.tool import (
     as_tool,
 )
 from aswarm._tools.toolbox import toolbox
+from aswarm.tools import function_tool
+from aswarm.util import function_to_json
 from tests.support.run.typed_desk import Database, Seen, Shop, ShopItems, balance, collect, spend
 from tests.support.tools.sample_functions import Slotted, find, look
 

@@ -9,21 +9,11 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    Response,
-    RunError,
-    ToolArgumentsError,
-    ToolCallFinished,
-    ToolError,
-    ToolFailure,
-    ToolNotFound,
-    ToolTimeout,
-    tool,
-)
+from aswarm import Agent, AsyncSwarm, Response, RunError, ToolCallFinished, ToolError, tool
+from aswarm.errors import ToolArgumentsError, ToolNotFound, ToolTimeout
 from aswarm.testing import ScriptedModel, check_history
 from aswarm.testing import call as made_call
+from aswarm.tools import ToolFailure
 from tests.support.run.ways_to_run import FACES, consume
 
 pytestmark = pytest.mark.anyio

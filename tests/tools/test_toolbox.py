@@ -16,10 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Agent, ConfigurationError, function_to_json, function_tool, tool
+from aswarm import Agent, ConfigurationError, tool
 from aswarm._tools.directory import AgentDirectory
 from aswarm._tools.toolbox import toolbox, tools_of
 from aswarm._values.errors import CallerMistake
+from aswarm.tools import function_tool
+from aswarm.util import function_to_json
 from tests.support.tools.sample_functions import Service, Slotted, Unhashable, find, look
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Response, Result, RunError, ToolFailure, tool
+from aswarm import Agent, AsyncSwarm, Response, Result, RunError, tool
 from aswarm.testing import ScriptedModel, call
+from aswarm.tools import ToolFailure
 from tests.support.run import one_turn
 from tests.support.run.one_turn import contents
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, create_triage_agent
+from aswarm import Agent, AsyncSwarm, ConfigurationError
+from aswarm.agents import create_triage_agent
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.tools.hint_schemas import names_of
 

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal, assert_type
 
-from aswarm import Agent, AsyncSwarm, Response, UnknownCall, Usage
-from aswarm.batch import Batch, Completed, Failed, Item, Outcome
+from aswarm import Agent, AsyncSwarm, Response, Usage
+from aswarm.batch import Batch, BatchResult, Completed, Failed, Item
+from aswarm.types import UnknownCall
 
 
 async def outcomes(swarm: AsyncSwarm, agent: Agent, items: AsyncIterator[Item]) -> None:
@@ -51,18 +52,18 @@ def show_by_class(outcome: Completed | Failed) -> None:
             assert_type(error, Exception)
 
 
-def show_any(outcome: Outcome) -> None:
+def show_any(outcome: BatchResult) -> None:
     """The base class promises neither."""
     assert_type(outcome.response, Response | None)
     assert_type(outcome.error, Exception | None)
     match outcome:
-        case Outcome(response=response):
+        case BatchResult(response=response):
             assert_type(response, Response | None)
 
 
 def what_tests_may_make() -> list[Completed | Failed]:
     """Tests of a program that reads outcomes make some."""
-    assert_type(Outcome("a", 0, error=ValueError()), Outcome)
+    assert_type(BatchResult("a", 0, error=ValueError()), BatchResult)
     Completed("a", 0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     Failed("a", 0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     return [

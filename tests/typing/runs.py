@@ -6,21 +6,10 @@ from typing import Any, Literal, Unpack, assert_type
 
 from pydantic import BaseModel
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    ClassicStream,
-    EventStream,
-    Messages,
-    Output,
-    Response,
-    RunKeywords,
-    Swarm,
-    SyncClassicStream,
-    SyncEventStream,
-)
+from aswarm import Agent, AsyncSwarm, Output, Response, Swarm
 from aswarm.batch import Batch, Completed, Failed
 from aswarm.conversations import Conversation
+from aswarm.types import ClassicStream, EventStream, Messages, RunKeywords, SyncClassicStream, SyncEventStream
 
 
 class Trip(BaseModel):

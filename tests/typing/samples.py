@@ -10,52 +10,42 @@ from pydantic import BaseModel
 
 from aswarm import (
     Agent,
-    AllApproved,
-    Answer,
     Approve,
     AsyncSwarm,
     CallWaiting,
-    ClassicStream,
     CompletionError,
     CompletionFinished,
-    Decision,
     Deny,
     Event,
-    EventStream,
     HandedOff,
     Hold,
     OpenCall,
     Output,
     RateLimits,
-    ReasoningDelta,
-    RefusalDelta,
+    Reply,
     Resource,
     Response,
     Result,
     RunFinished,
     Swarm,
-    SyncClassicStream,
-    SyncEventStream,
     TextDelta,
     Tool,
-    ToolCallDelta,
     ToolCallFinished,
     ToolCallStarted,
     ToolError,
-    ToolFailure,
-    ToolProgress,
-    ToolTimeout,
-    TurnStarted,
-    UnknownCall,
     Usage,
     current_call,
     external_tool,
-    function_to_json,
-    function_tool,
+    open_calls,
     tool,
-    waiting,
 )
+from aswarm.decisions import AllApproved, Decision
+from aswarm.errors import ToolTimeout
+from aswarm.events import ReasoningDelta, RefusalDelta, ToolCallDelta, ToolProgress, TurnStarted
 from aswarm.testing import ScriptedModel, call, check_history
+from aswarm.tools import ToolFailure, function_tool
+from aswarm.types import ClassicStream, EventStream, SyncClassicStream, SyncEventStream, UnknownCall
+from aswarm.util import function_to_json
 
 
 def look_up(order: int, context_variables: Mapping[str, Any]) -> str:
@@ -272,8 +262,8 @@ later: dict[str, Decision] = {"a": True, "b": "told instead"}
 async def decided() -> None:
     first = await swarm.run(cashier, "Pay!")
     assert_type(first.waiting, list[OpenCall])
-    assert_type(waiting(first.messages), list[OpenCall])
-    await swarm.run(cashier, first.messages, resume={"a": Approve({"amount": 3}), "b": Deny("no"), "c": Answer(4)})
+    assert_type(open_calls(first.messages), list[OpenCall])
+    await swarm.run(cashier, first.messages, resume={"a": Approve({"amount": 3}), "b": Deny("no"), "c": Reply(4)})
     await swarm.run(cashier, first.messages, resume=Approve.all())
     assert_type(Approve.all(), AllApproved)
     await swarm.run(cashier, first.messages, resume={0: False, "b": {"answer": 3}})

@@ -6,17 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from aswarm import (
-    AswarmError,
-    CompletionError,
-    ConfigurationError,
-    RunError,
-    StreamInterrupted,
-    ToolArgumentsError,
-    ToolError,
-    ToolNotFound,
-    ToolTimeout,
-)
+from aswarm import AswarmError, CompletionError, ConfigurationError, RunError, ToolError
+from aswarm.errors import StreamInterrupted, ToolArgumentsError, ToolNotFound, ToolTimeout
 
 
 def test_the_tree() -> None:

@@ -16,19 +16,15 @@ from aswarm import (
     CompletionFinished,
     Event,
     HandedOff,
-    ReasoningDelta,
-    RefusalDelta,
     Response,
     RunFinished,
     TextDelta,
-    ToolCallDelta,
     ToolCallFinished,
     ToolCallStarted,
-    ToolProgress,
-    TurnStarted,
     Usage,
 )
 from aswarm._values.events import typed_events
+from aswarm.events import ReasoningDelta, RefusalDelta, ToolCallDelta, ToolProgress, TurnStarted
 
 
 def delta(content: Any = None, tool_calls: Any = None, **extra: Any) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_serializer
 
-from aswarm import File, Image, Response, RunFinished, UnknownCall
+from aswarm import File, Image, Response, RunFinished
 from aswarm._values.content import described
 from aswarm._values.json import jsonable, shown
 from aswarm._values.text import clean, how_to_install, one_line, shortened
+from aswarm.types import UnknownCall
 
 
 class Silent:

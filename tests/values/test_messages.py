@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessage
 
 from aswarm import ConfigurationError
-from aswarm._values.messages import ROLES, are_plain, call_name, normalize, open_calls, text_of
+from aswarm._values.messages import ROLES, are_plain, call_name, normalize, text_of, unanswered_calls
 from aswarm._values.wire_messages import to_wire, wire_blocks
 from tests.support.values.histories import USER, Message, answer, asking, made_call
 
@@ -36,7 +36,7 @@ from tests.support.values.histories import USER, Message, answer, asking, made_c
 )
 def test_open_calls_are_those_at_the_very_end(history: list[Message], expected: list[str]) -> None:
     """Only a call of the last assistant message, followed by nothing but tool messages, can be open."""
-    assert [call["id"] for call in open_calls(history)] == expected
+    assert [call["id"] for call in unanswered_calls(history)] == expected
 
 
 # --- messages of a caller ---

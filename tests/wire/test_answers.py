@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ReasoningDelta, StreamInterrupted, TextDelta
+from aswarm import Agent, AsyncSwarm, TextDelta
+from aswarm.errors import StreamInterrupted
+from aswarm.events import ReasoningDelta
 from aswarm.testing import RawAnswer, ScriptedModel
 from tests.support.wire.wire_bodies import HELLO
 from tests.support.wire.wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, sse, text, watch, ways

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aswarm import CompletionError, StreamInterrupted
+from aswarm import CompletionError
 from aswarm._values.messages import normalize
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.sse import AnswerDecoder
+from aswarm.errors import StreamInterrupted
 from aswarm.repl._rich import Blocks
 from tests.support.wire.accumulated import Json, accumulate, deltas_of, json_values, whole
 from tests.support.wire.wire_cases import chunk, fragment

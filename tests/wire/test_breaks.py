@@ -10,7 +10,8 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 
-from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError
+from aswarm.errors import StreamInterrupted
 from aswarm.testing import Failure, RawAnswer
 from tests.support.providers.loopback import Reply, serve
 from tests.support.wire.wire_bodies import ERRORS, NO_ANSWERS

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aswarm import StreamInterrupted
+from aswarm.errors import StreamInterrupted
 from aswarm.testing import RawAnswer, check_history
 from tests.support.wire.wire_bodies import CALLS, TWO
 from tests.support.wire.wire_cases import HALF, LAST, WAYS, asks, end, fragment, sse, text, watch, ways

@@ -22,8 +22,8 @@ from aswarm._values.messages import (
     match_answers,
     message_blocks,
     normalize,
-    open_calls,
     tool_message,
+    unanswered_calls,
 )
 from aswarm._values.wire_messages import to_wire
 from aswarm.testing import check_history
@@ -97,7 +97,7 @@ def test_the_input_is_never_changed(messages: list[Message]) -> None:
     before = copy.deepcopy(messages)
     to_wire(messages)
     normalize(messages)
-    open_calls(messages)
+    unanswered_calls(messages)
     list(message_blocks(messages))
     assert messages == before
 
@@ -125,9 +125,9 @@ def test_every_call_is_sent_once(messages: list[Message]) -> None:
 def test_the_open_calls_are_those_that_answering_would_close(messages: list[Message]) -> None:
     """Once every open call has its answer at the end, nothing is open, and the history is sent without an interruption
     at its end."""
-    answers = [tool_message(call, "now") for call in open_calls(messages)]
+    answers = [tool_message(call, "now") for call in unanswered_calls(messages)]
     closed = [*messages, *answers]
-    assert open_calls(closed) == []
+    assert unanswered_calls(closed) == []
     contents_sent = [m["content"] for m in to_wire(closed)[-len(answers) :]] if answers else []
     assert INTERRUPTED not in contents_sent
 
@@ -287,7 +287,7 @@ def begin_and_leave(history: list[Message]) -> None:
 
 USES: dict[str, Callable[[list[Message]], object]] = {
     "normalize": normalize,
-    "open_calls": open_calls,
+    "open_calls": unanswered_calls,
     "to_wire": to_wire,
     "a run": begin_and_leave,
 }

@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
-from aswarm._values.messages import call_name, match_answers, normalize, open_calls
+from aswarm._values.messages import call_name, match_answers, normalize, unanswered_calls
 from aswarm._values.wire_messages import to_wire
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, check_history
 from tests.support.values.histories import USER, Message, answer, asking, made_call
@@ -23,7 +23,7 @@ from tests.support.wire.accumulated import message_of
 def test_resuming_runs_the_call_that_is_open_and_not_its_namesake() -> None:
     """With equal ids, a call that was answered is never open: it would be run a second time."""
     history = [USER, asking(made_call("x", "look"), made_call("x", "pay")), answer("x", "paid", tool_name="pay")]
-    assert [call_name(call) for call in open_calls(history)] == ["look"]
+    assert [call_name(call) for call in unanswered_calls(history)] == ["look"]
 
 
 def test_one_dict_given_twice_answers_two_calls() -> None:
@@ -175,7 +175,7 @@ def test_a_history_with_numbers_for_ids_is_accepted(call_id: Any, text: str) -> 
     normal = normalize(history)
     assert ids_of(normal[1:]) == (text, text)
     assert history[2]["tool_call_id"] == call_id
-    assert open_calls(normal) == []
+    assert unanswered_calls(normal) == []
     check_history(to_wire(normal))
     check_history(history)
 
@@ -183,7 +183,7 @@ def test_a_history_with_numbers_for_ids_is_accepted(call_id: Any, text: str) -> 
 def test_a_number_and_its_text_belong_together() -> None:
     """A call with the id 7 is answered by a tool message for "7"."""
     normal = normalize([USER, asking(made_call(7, "look")), answer("7")])  # type: ignore[arg-type]
-    assert open_calls(normal) == []
+    assert unanswered_calls(normal) == []
 
 
 @pytest.mark.parametrize("call_id", [None, {"n": 1}, [7], b"7"])

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, function_to_json
+from aswarm import Agent
 from aswarm._wire.request import RequestSettings, build_request, is_forced, relaxed
+from aswarm.util import function_to_json
 
 
 def look_up(key: str) -> str:

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from aswarm import Agent, File, Image, function_tool
+from aswarm import Agent, File, Image
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.wire_messages import OUTPUT_ITEMS, to_wire
 from aswarm._wire.request import RequestSettings, build_request
 from aswarm._wire.responses_items import message_of
 from aswarm._wire.responses_request import responses_body
+from aswarm.tools import function_tool
 from tests.support.values.histories import Message, answer
 from tests.support.wire.response_bodies import TYPES_ARE_COMPLETE, check_body
 

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import CompletionError, ConfigurationError, StreamInterrupted
+from aswarm import CompletionError, ConfigurationError
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder, whole_response
 from aswarm._wire.responses_items import DONE_CALL, items_to_replay
 from aswarm._wire.sse import AnswerDecoder
+from aswarm.errors import StreamInterrupted
 from aswarm.testing import ScriptedAnswer, call
 from aswarm.testing._scripted_model import chunks, completion
 from aswarm.testing._scripted_responses import response, response_events

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError
+from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 from aswarm._wire.request import body_json
 from aswarm._wire.responses_request import KnownHistory, responses_body
+from aswarm.sources import CompletionRequest
 from aswarm.testing import ScriptedModel, call
 from tests.support.values.histories import USER, Message, answer, asking, made_call
 from tests.support.wire.response_bodies import check_body, said

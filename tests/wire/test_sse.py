@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import CompletionError, StreamInterrupted
+from aswarm import CompletionError
 from aswarm._wire.sse import AnswerDecoder
+from aswarm.errors import StreamInterrupted
 
 Json = dict[str, Any]
 BOM = b"\xef\xbb\xbf"

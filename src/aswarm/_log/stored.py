@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from aswarm._values.agent import StopReason, UnknownCall
-from aswarm._values.decisions import OpenCall, waiting
+from aswarm._values.decisions import OpenCall, open_calls
 from aswarm._values.errors import ConfigurationError, RunError
 from aswarm._values.messages import Message
 
@@ -40,9 +40,14 @@ class Stored:
     updated: float = 0.0
 
     @property
-    def waiting(self) -> list[OpenCall]:
+    def open_calls(self) -> list[OpenCall]:
         """The open calls at the end of the history, for the decisions of `Conversation.resume`."""
-        return waiting(self.messages)
+        return open_calls(self.messages)
+
+    @property
+    def waiting(self) -> list[OpenCall]:
+        """The open calls that wait for a person or another program: those with a `reason`."""
+        return [call for call in self.open_calls if call.reason is not None]
 
 
 @dataclass(frozen=True, slots=True)

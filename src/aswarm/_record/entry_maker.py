@@ -14,7 +14,7 @@ from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Response
 from aswarm._values.context import changes
-from aswarm._values.decisions import OpenCall, Resume, recorded_resume, waiting, waiting_entries
+from aswarm._values.decisions import OpenCall, Resume, open_calls, recorded_resume, waiting_entries
 from aswarm._values.errors import AswarmError, ConfigurationError
 from aswarm._values.events import (
     CallWaiting,
@@ -114,7 +114,7 @@ class EntryMaker:
         `messages`: the new messages of the user. `resume`: the argument of the run. `private`: fields for a later attempt.
         """
         self._agent, self._context = agent, context_variables or {}
-        calls = waiting(self._history) if resume is not False else []
+        calls = open_calls(self._history) if resume is not False else []
         self._has_calls = bool(calls)
         indexes = {call.index for call in calls}
         self._ids = {index: public for public, index in public_ids(self._history).items() if index in indexes}
@@ -161,10 +161,10 @@ class EntryMaker:
             return [self._make(kind, fields)]
         # The last entry is stored without its messages, so the entries before it must contain all of them.
         missing = [*self._turn_finished(turn), *self._differences(response)]
-        dumped = response.model_dump(mode="json")
-        calls = self._open_calls(response.waiting, response.agent, [*self._history, *response.messages])
+        dumped = response.to_dict()
+        calls = self._open_calls(response.open_calls, response.agent, [*self._history, *response.messages])
         waiting_calls = [{**old, **new} for old, new in zip(dumped["waiting"], calls, strict=True)]
-        recorded = {**dumped, "run_id": response.run_id, "text": jsonable(response.text), "waiting": waiting_calls}
+        recorded = {**dumped, "waiting": waiting_calls}
         return [*missing, self._make(kind, {**fields, "response": with_last(recorded, recorded, REST)})]
 
     def request(self, request: CompletionRequest) -> Entry:

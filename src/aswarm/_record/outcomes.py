@@ -178,7 +178,7 @@ def response_fields(response: Response, context: Mapping[str, Any]) -> dict[str,
         "stop": response.stop,
         "run_id": response.run_id,
         "unknown_calls": [asdict(call) for call in response.unknown_calls],
-        "waiting": [asdict(call) for call in response.waiting],
+        "waiting": [asdict(call) for call in response.open_calls],
         "spent": response.spent,
     }
     return {key: value for key, value in fields.items() if value}
@@ -196,7 +196,7 @@ def recorded_response(fields: Mapping[str, Any], agent: Agent, context: Mapping[
         stop=fields["stop"],
         run_id=fields["run_id"],
         unknown_calls=[from_fields(UnknownCall, call) for call in fields.get("unknown_calls", ())],
-        waiting=[from_fields(OpenCall, call) for call in fields.get("waiting", ())],
+        open_calls=[from_fields(OpenCall, call) for call in fields.get("waiting", ())],
         spent=fields.get("spent"),
     )
 

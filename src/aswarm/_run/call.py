@@ -156,7 +156,7 @@ class ToolCall:
 
     @property
     def answer(self) -> Any:
-        """The data of the `Answer` to the `Hold` of this call, or None."""
+        """The data of the `Reply` to the `Hold` of this call, or None."""
         return self._decision and self._decision.answer
 
     @property
@@ -352,7 +352,7 @@ class Call(ToolCall):
 
     @property
     def has_approval(self) -> bool:
-        """Whether the decision of this run is an approval, and not only an `Answer`."""
+        """Whether the decision of this run is an approval, and not only a `Reply`."""
         return self._decision is not None and self._decision.is_approval
 
     @property

@@ -173,7 +173,7 @@ class CurrentCall:
 
     @property
     def answer(self) -> Any:
-        """The data of the `Answer` to the `Hold` of this call, or None."""
+        """The data of the `Reply` to the `Hold` of this call, or None."""
         return self._call.answer
 
     @property

@@ -236,7 +236,7 @@ def calling_tool(
     """Return a tool whose function makes calls of other functions. Each call is a tool call of the run, see `InnerCalls`.
 
     So guards, limiters, budgets, traces and records see these calls, and they may wait for a decision. Then the outer call waits too,
-    and its `data["waiting"]` contains the calls inside: `Answer({id: decision})` decides on them, and True runs them all.
+    and its `data["waiting"]` contains the calls inside: `Reply({id: decision})` decides on them, and True runs them all.
 
     Args:
         function: An async function that returns the text for the model. It gets an `InnerCalls`, and the arguments of the model by

@@ -17,13 +17,13 @@ from aswarm._tools.conversion import arguments_or_text, as_result
 from aswarm._tools.tool import NeedsApproval
 from aswarm._values.decisions import (
     AllApproved,
-    Answer,
     Approve,
     CallDecision,
     Decision,
     Decisions,
     Deny,
     OpenCall,
+    Reply,
     Resume,
 )
 from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError
@@ -167,7 +167,7 @@ def _apply(call: Call, decision: Decision, entry: Entry | None, earlier: CallDec
             if _is_external(call):
                 raise ConfigurationError(
                     f"the call {call.id!r} is for the external tool {call.name!r}, which has no function to approve; pass its "
-                    "result as a str or Answer(data), or False"
+                    "result as a str or Reply(data), or False"
                 )
             if arguments is not None and not _are_equal(seen, arguments):
                 _change_arguments(call, arguments)
@@ -197,13 +197,13 @@ def _is_external(call: Call) -> bool:
     return call.tool is not None and call.tool.is_external
 
 
-def as_decision(call_id: str, decision: object) -> str | Approve | Deny | Answer:
+def as_decision(call_id: str, decision: object) -> str | Approve | Deny | Reply:
     """Return the decision as a str or one of the three classes. Raises ConfigurationError for any other value."""
-    if isinstance(decision, str | Approve | Deny | Answer):
+    if isinstance(decision, str | Approve | Deny | Reply):
         return decision
     form = {"approve": decision} if isinstance(decision, bool) else decision
     if is_object(form) and set(form) == {"answer", "expected"}:
-        return Answer(form["answer"], expected=form["expected"])
+        return Reply(form["answer"], expected=form["expected"])
     if is_object(form) and len(form) == 1:
         match next(iter(form.items())):
             case "approve", bool(value):
@@ -213,13 +213,13 @@ def as_decision(call_id: str, decision: object) -> str | Approve | Deny | Answer
             case "deny", True | str() as reason:
                 return Deny() if reason is True else Deny(reason)
             case "answer", data:
-                return Answer(data)
+                return Reply(data)
             case _:
                 pass
     # Any other mapping is an error. For example, a denial with a typing error must not let the call run.
     raise ConfigurationError(
         f"resume has {shown(decision, _SHOWN)} for the call {call_id!r}; a decision is True, False, a str (the result for the "
-        'model), Approve, Deny or Answer; in JSON {"approve": {"arguments": {...}}}, {"deny": "reason"} or {"answer": data}'
+        'model), Approve, Deny or Reply; in JSON {"approve": {"arguments": {...}}}, {"deny": "reason"} or {"answer": data}'
     )
 
 

@@ -22,7 +22,7 @@ from aswarm._values.context import copy_containers, plain_dict
 from aswarm._values.decisions import OpenCall, Resume
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError
 from aswarm._values.json import is_object
-from aswarm._values.messages import SENT_INPUT, Message, are_plain, as_sent, last_head, normalize, open_calls
+from aswarm._values.messages import SENT_INPUT, Message, are_plain, as_sent, last_head, normalize, unanswered_calls
 from aswarm._values.output import Output
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
@@ -116,7 +116,7 @@ class RunState:
         self, history: list[Message], resume: Resume, empty_content: str | None, *, is_plain: bool
     ) -> None:
         with_calls = [] if is_plain else history  # a plain history has no calls, so nothing searches it
-        unanswered = open_calls(with_calls)
+        unanswered = unanswered_calls(with_calls)
         check_resume(resume, [call["id"] for call in unanswered])
         # A provider rejects a history with unanswered calls, so the message with these calls is sent after their answers.
         settled = last_head(history) if unanswered else len(history)
@@ -215,7 +215,7 @@ class RunState:
     @property
     def unsent(self) -> list[Message]:
         """The sent messages of the user that are not in the response."""
-        return self.history.unsent.copy() if not self.ending.is_over or self.response.waiting else []
+        return self.history.unsent.copy() if not self.ending.is_over or self.response.open_calls else []
 
     # --- recording ---
 
@@ -372,7 +372,7 @@ class RunState:
             spent=None if self.budget is None else self.budget.spent,
             run_id=self.id,
             unknown_calls=unknown_calls,
-            waiting=waiting,
+            open_calls=waiting,
         )
         return asked_for(response, self._typed.output) if self._typed and self._typed.output else response
 

@@ -273,7 +273,7 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
               resumed, or when a batch continues from its journal.
             - `polls`: True for a function that is called until something has changed. `Budget(repeats=...)` does not count it.
             - `strict`: True: send OpenAI's strict schema.
-            - `approve`: True: each call waits for the approval of a user; see `aswarm.waiting`. Or a plain or async function,
+            - `approve`: True: each call waits for the approval of a user; see `aswarm.open_calls`. Or a plain or async function,
               which decides for each call. It gets the arguments (a dict) and the context variables (read-only). It returns
               whether the call needs an approval; a str means yes, and is the reason for the user. It runs on the event loop.
               If it raises, the model gets the error.
@@ -341,7 +341,7 @@ def external_tool(*, name: str, description: str, parameters: Mapping[str, Any])
     """Return a tool without a function. A browser, a webhook or a person executes its calls, and each call waits for the result.
 
     `parameters`: a JSON schema, as for `function_tool`. The arguments are not validated. Pass the result with
-    `run(..., resume={id: "a text"})`, or `Answer(data)` for other JSON data.
+    `run(..., resume={id: "a text"})`, or `Reply(data)` for other JSON data.
 
         nothing = {"type": "object", "properties": {}}
         locate = external_tool(name="locate", description="Where the user is.", parameters=nothing)

@@ -292,7 +292,7 @@ class Response(BaseModel, Generic[T_co]):  # noqa: PLW1641 - mutable, so not has
         unknown_calls: The calls of this run whose function has started, but whose outcome is unknown. Either the call was
             cancelled, or its process stopped before the call ended, or its function could not be stopped and may still be
             running. Repeatable calls are included, and such calls inside code and inside the runs of agents as tools.
-        waiting: The open calls. Pass the decisions on them as `run(..., resume={id: decision})`.
+        open_calls: The calls without an answer. Pass the decisions on them as `run(..., resume={id: decision})`.
         spent: The limit of the `Budget` that was reached, for example "tool_calls", or None.
     """
 
@@ -306,7 +306,7 @@ class Response(BaseModel, Generic[T_co]):  # noqa: PLW1641 - mutable, so not has
     stop: StopReason = "answer"
     run_id: str = Field(default="", exclude=True)
     unknown_calls: list[UnknownCall] = []
-    waiting: list[OpenCall] = []
+    open_calls: list[OpenCall] = []
     spent: Limit | None = None
     # The `output` of the run. It is not a field, so dumps do not contain it, and `==` ignores it.
     _output: Output[Any] | None = PrivateAttr(default=None)
@@ -330,7 +330,7 @@ class Response(BaseModel, Generic[T_co]):  # noqa: PLW1641 - mutable, so not has
     def _context_as_json(self, context: Any) -> dict[str, Any] | str:
         return cast("dict[str, Any] | str", jsonable(context))
 
-    @field_serializer("unknown_calls", "waiting", when_used="json")
+    @field_serializer("unknown_calls", "open_calls", when_used="json")
     def _calls_as_json(self, calls: list[Any]) -> list[dict[str, Any]]:
         return cast("list[dict[str, Any]]", jsonable(calls))
 
@@ -340,6 +340,20 @@ class Response(BaseModel, Generic[T_co]):  # noqa: PLW1641 - mutable, so not has
         messages: list[Message] = self.messages
         contents = (message.get("content") for message in reversed(messages) if message.get("role") == "assistant")
         return text_of(next(contents, None))
+
+    @property
+    def waiting(self) -> list[OpenCall]:
+        """The open calls that wait for a person or another program: those with a `reason`."""
+        return [call for call in self.open_calls if call.reason is not None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the response as JSON data, in the form of events and logs: the open calls are `waiting` there.
+
+        It has the fields of `model_dump(mode="json")`, the `run_id` and the `text`.
+        """
+        dumped = self.model_dump(mode="json")
+        waiting = dumped.pop("open_calls")
+        return {**dumped, "waiting": waiting, "run_id": self.run_id, "text": jsonable(self.text)}
 
     def context_as(self, kind: type[C]) -> C:
         """Return the context variables as a TypedDict, a dataclass or a pydantic model.

@@ -21,7 +21,7 @@ from .messages import (
     has_started_inside,
     last_head,
     normalize,
-    open_calls,
+    unanswered_calls,
 )
 
 # The reason of a waiting call of an external tool.
@@ -90,7 +90,7 @@ class Deny:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """The answer to the question of a call, as JSON data.
 
     A function that raised `Hold` runs again, and reads the answer from `current_call().answer`. If its tool has `approve`, the
@@ -104,12 +104,12 @@ class Answer:
     expected: Mapping[str, Any] | None = field(default=None, kw_only=True)
 
 
-Decision: TypeAlias = bool | str | Approve | Deny | Answer | Mapping[str, Any]
+Decision: TypeAlias = bool | str | Approve | Deny | Reply | Mapping[str, Any]
 """A decision of a user on a waiting call.
 
 True means `Approve()`, and False means `Deny()`. A str becomes the result of the call, and its function does not run. A
 mapping is the JSON form: `{"approve": {"arguments": {...}}}`, `{"deny": "reason"}` or `{"answer": data}`. `"expected": {...}` may
-stand next to "arguments" or "answer". Any other mapping is an error. An `Answer` does not approve a call: for a call that waits for an approval, it is an error.
+stand next to "arguments" or "answer". Any other mapping is an error. A `Reply` does not approve a call: for a call that waits for an approval, it is an error.
 """
 # The type of the keys is Any, because Mapping is invariant in it. With a union of mappings instead, mypy could not infer the
 # type of `{"a": True, "b": Deny("no")}`.
@@ -153,7 +153,7 @@ def recorded_resume(resume: Resume) -> Any:
     return dict(resume)
 
 
-def waiting(messages: Sequence[Any]) -> list[OpenCall]:
+def open_calls(messages: Sequence[Any]) -> list[OpenCall]:
     """Return the unanswered calls at the end of a stored history, in call order.
 
     Raises ConfigurationError for an invalid history, as a run does.
@@ -164,7 +164,7 @@ def waiting(messages: Sequence[Any]) -> list[OpenCall]:
     positions = {id(call): position for position, call in enumerate(head.get("tool_calls") or ())}
     return [
         open_call(positions[id(call)], call, str(head.get("sender") or ""), entries.get(positions[id(call)], {}))
-        for call in open_calls(history)
+        for call in unanswered_calls(history)
     ]
 
 
@@ -197,7 +197,7 @@ def public_data(data: Any) -> Any:
     if not is_run_inside(data):
         return data
     try:
-        calls = waiting(data["messages"])
+        calls = unanswered_calls(data["messages"])
     except (ConfigurationError, RecursionError):  # other code has changed the history; a resume will raise the error
         calls = []
     shown = [{name: getattr(call, name) for name in OpenCall.__slots__} for call in calls]
@@ -225,7 +225,7 @@ def without_old_entries(messages: Sequence[Message]) -> list[Message]:
     An inner run is stored again after each decision. The entry of a decided call may itself contain an inner run, so old
     entries would make the stored data larger each time.
     """
-    entries, open_ones = waiting_entries(messages) or {}, waiting(messages)
+    entries, open_ones = waiting_entries(messages) or {}, unanswered_calls(messages)
     kept = [
         {key: value for key, value in message.items() if key != WAITING}
         for message in messages
@@ -249,7 +249,7 @@ def as_json(decision: Any) -> Any:
             return {"approve": {"arguments": jsonable(arguments), "expected": jsonable(expected)}}
         case Deny(reason):
             return {"deny": jsonable(reason)}
-        case Answer(data, expected=expected):
+        case Reply(data, expected=expected):
             return {"answer": as_json(data), **({} if expected is None else {"expected": jsonable(expected)})}
         case _ if is_object(decision):
             return {str(key): as_json(item) for key, item in decision.items()}
@@ -263,10 +263,10 @@ class CallDecision:
 
     Args:
         arguments: The arguments that a user has set in place of the model's arguments, or None.
-        answer: The data of `Answer`, if `is_answered`.
+        answer: The data of `Reply`, if `is_answered`.
         is_answered: Whether a user has answered the question of the call.
         data: The data of the `Hold` that the user has answered.
-        is_approval: Whether the decision of this run is an approval, and not only an `Answer`.
+        is_approval: Whether the decision of this run is an approval, and not only a `Reply`.
         is_changed: Whether the decision of this run sets other arguments.
         seen: The arguments that the user of this run saw before the decision; None if no user decided.
     """

@@ -25,8 +25,7 @@ class _Event:
     def to_dict(self) -> dict[str, Any]:
         """Return the event as JSON data: its class name as `type`, then its fields.
 
-        An agent becomes its name, and an error its class name and text. A `Response` becomes its `model_dump(mode="json")`,
-        plus `run_id` and `text`.
+        An agent becomes its name, and an error its class name and text. A `Response` becomes its `to_dict()`.
         """
         form: dict[str, Any] = {"type": type(self).__name__}
         for field in fields(self):
@@ -37,12 +36,10 @@ class _Event:
 
 
 def _json_form(value: Any) -> Any:
-    if isinstance(value, _Event):
+    if isinstance(value, _Event | Response):
         return value.to_dict()
     if isinstance(value, Agent):
         return value.name
-    if isinstance(value, Response):
-        return {**value.model_dump(mode="json"), "run_id": value.run_id, "text": jsonable(value.text)}
     return named(value) if isinstance(value, BaseException) else jsonable(value)
 
 

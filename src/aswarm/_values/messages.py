@@ -329,7 +329,7 @@ def settled(
     return found
 
 
-def open_calls(messages: Sequence[Message]) -> list[Message]:
+def unanswered_calls(messages: Sequence[Message]) -> list[Message]:
     """Return the unanswered calls at the end of the history, in call order."""
     nothing: tuple[Message, list[Message]] = ({}, [])
     head, answers = next(message_blocks(messages[last_head(messages) :]), nothing)

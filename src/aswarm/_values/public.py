@@ -23,14 +23,14 @@ def publish(namespace: dict[str, Any]) -> None:
     package = namespace["__name__"]
     explain_names(namespace)
     for name in namespace["__all__"]:
-        value = namespace[name]
+        value = namespace.get(name)  # `aswarm.types` imports some names later
         home = getattr(value, "__module__", package)
         if "._" not in home and not home.startswith(package):
             continue
         # Now resolve annotations that are strings. Later, `typing.get_type_hints` would evaluate them in the new module.
         hints: dict[str, Any] = vars(value).get("__annotations__", {}) if isinstance(value, type) else {}
         if any(isinstance(hint, str) for hint in hints.values()):
-            names = {**namespace, **vars(sys.modules[value.__module__])}
+            names = {**vars(sys.modules["aswarm"]), **namespace, **vars(sys.modules[value.__module__])}
             value.__annotations__ = inspect.get_annotations(value, globals=names, eval_str=True)
         if isinstance(value, type | FunctionType):
             value.__module__ = package

@@ -52,7 +52,7 @@ class RunKeywords(NewRunKeywords, total=False):
     added to the resources of the swarm, with priority. They are neither copied nor recorded.
     `run_id`: the id of this run in the `Response`, for middleware and in log records; by default a new id.
     `resume=True`: first run the open calls at the end of `messages`, except calls that need a decision: these stay open.
-    `resume={id: decision}`: the decisions on open calls, see `aswarm.waiting`. A call without a decision stays open.
+    `resume={id: decision}`: the decisions on open calls, see `aswarm.open_calls`. A call without a decision stays open.
     `resume=Approve.all()`: run all open calls. Use it only for a history from storage that you trust.
     """
 

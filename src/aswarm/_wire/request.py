@@ -160,7 +160,7 @@ class CompletionSource(Protocol):
         source may change the request. Closing the generator must release its resources, such as a connection.
 
         Raises CompletionError if the provider failed. Its `status_code`, `retryable` and `retry_after` decide whether and
-        when the request is retried. There is no retry once a part of the answer was shown. `aswarm.completion_error` makes
+        when the request is retried. There is no retry once a part of the answer was shown. `aswarm.sources.completion_error` makes
         this error from the exception of an SDK. Raises StreamInterrupted if an answer starts and does not finish. Any other
         exception ends the run as a RunError, without a retry.
         """

@@ -30,7 +30,7 @@ provider accepts other requests meanwhile. A retry repeats only one completion, 
 **Journal.** With `journal=`, the batch records every step in a SQLite file. After a crash, run the same batch with the same
 file. A finished item gets its recorded response. The other items continue: a recorded completion is not requested again, and a
 recorded tool call does not run again. If a call had started, but has no recorded result, the model gets "cancelled; its outcome
-is unknown", and the call is in `Outcome.unknown_calls`. But a call of `@tool(repeatable=True)` runs again.
+is unknown", and the call is in `BatchResult.unknown_calls`. But a call of `@tool(repeatable=True)` runs again.
 
 If a call of an item waits for a decision, the item finishes with `response.stop == "waiting"`. Continue it as a new item, with
 another id, the whole history and `Item(..., resume=decisions)`. With a journal, each item needs a unique id; without a journal,
@@ -49,8 +49,8 @@ another item.
 from aswarm._values import public as _public
 
 from ._batch import Batch
-from ._item import Completed, Failed, Item, Outcome
+from ._item import BatchResult, Completed, Failed, Item
 
-__all__ = ["Batch", "Completed", "Failed", "Item", "Outcome"]
+__all__ = ["Batch", "BatchResult", "Completed", "Failed", "Item"]
 
 _public.publish(globals())

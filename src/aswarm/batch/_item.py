@@ -48,7 +48,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BatchResult:
     """The outcome of one item: `Completed` with a `response`, or `Failed` with an `error`.
 
     A batch yields `Completed | Failed`. So if `outcome.error is None`, a type checker knows that `response` is not None.
@@ -83,7 +83,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Completed(Outcome, Generic[T_co]):
+class Completed(BatchResult, Generic[T_co]):
     """The outcome of an item whose run has finished. `response.stop` is the reason, such as "answer" or "max_turns".
 
     After the reason "waiting", continue with `Item(..., resume=...)` and the stored history.
@@ -94,7 +94,7 @@ class Completed(Outcome, Generic[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Failed(Outcome):
+class Failed(BatchResult):
     """The outcome of an item whose run has failed, or that is not a conversation. `error` is keyword-only."""
 
     response: None = None

@@ -78,7 +78,7 @@ class EventPrinter:
 
     def _write_open_calls(self, response: Response) -> None:
         if response.stop == "waiting":
-            write(self._answer, json.dumps(jsonable(response.waiting)) + "\n")
+            write(self._answer, json.dumps(jsonable(response.open_calls)) + "\n")
 
     def _end_line(self) -> None:
         if self._last != "\n":

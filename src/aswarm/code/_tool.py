@@ -171,7 +171,7 @@ def code_tool(
 
     The model gets the functions as Python signatures with their docstrings, and its code is type-checked before it runs. Each
     call in the code is a tool call of the run. If one of them waits for a decision, the call of this tool waits, and its
-    `data["waiting"]` contains the calls inside: `Answer({id: decision})` decides on them, and True runs them all. The stored
+    `data["waiting"]` contains the calls inside: `Reply({id: decision})` decides on them, and True runs them all. The stored
     history then contains the results of the calls inside, so do not show it to users unchanged.
 
     Args:

@@ -18,9 +18,9 @@ from aswarm._values.messages import (
     last_head,
     match_answers,
     message_blocks,
-    open_calls,
     settled,
     started_inside,
+    unanswered_calls,
 )
 
 
@@ -44,7 +44,7 @@ def with_new(stored: Stored, messages: list[Message]) -> list[Message]:
 
 def closed(history: list[Message], stored: Stored) -> list[Message]:
     """Return the history without open calls: each open call gets an answer, in call order."""
-    if not open_calls(history):
+    if not unanswered_calls(history):
         return history
     end = last_head(history)
     [(head, answers)] = message_blocks(history[end:])

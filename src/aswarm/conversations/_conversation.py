@@ -30,7 +30,7 @@ from aswarm._values.decisions import Resume
 from aswarm._values.errors import AswarmError, ConfigurationError
 from aswarm._values.events import LoopEvent, RunFinished
 from aswarm._values.json import is_object, sendable_data
-from aswarm._values.messages import Message, normalize, open_calls
+from aswarm._values.messages import Message, normalize, unanswered_calls
 from aswarm._values.output import Output, T, T_co
 from aswarm._values.run_keywords import Context, Messages, NewRunKeywords, checked_keywords
 
@@ -253,7 +253,7 @@ class Conversation:
             conflict = Conflict(self._id, stored if stored.revision else None)
             conflict.messages = history
             raise conflict
-        is_answered = not history or (history[-1]["role"] == "assistant" and not open_calls(history))
+        is_answered = not history or (history[-1]["role"] == "assistant" and not unanswered_calls(history))
         if is_answered and resume is not False and not (is_object(resume) and resume):
             raise ConfigurationError(
                 f"the conversation {self._id!r} has nothing to resume: its last message is an answer. Use run() with a new message"

@@ -34,7 +34,7 @@ from aswarm._values.wire_messages import OUTPUT_ITEMS
 
 from ._case import Case, FunctionNames, as_case, calls_of, unexpected, unexpected_output
 from ._files import ResultsFile, import_agent
-from ._report import Attempt, CaseReport, Outcome, Report, progress_on
+from ._report import Attempt, CaseReport, EvalResult, Report, progress_on
 
 
 async def evaluate(
@@ -212,7 +212,7 @@ class _AttemptRunner:
         """
         case, agent = planned.report.case, planned.agent
         response: Response | None = None
-        outcome: Outcome
+        outcome: EvalResult
         try:
             response = await self._respond(case, agent)
             verdict = await self._verdict(planned, response)

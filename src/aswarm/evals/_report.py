@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-Outcome: TypeAlias = Literal["passed", "failed", "error"]
+EvalResult: TypeAlias = Literal["passed", "failed", "error"]
 """The end of an attempt. "passed": all expectations were met. "failed": not all were met. "error": an exception was raised."""
 _STOPS = {
     "budget": "was stopped by its budget",
@@ -56,7 +56,7 @@ class Attempt:
     """
 
     number: int
-    outcome: Outcome
+    outcome: EvalResult
     reason: str = ""
     calls: tuple[CaseCall, ...] = ()
     text: str = ""
@@ -86,7 +86,7 @@ class _AttemptCounts(ABC):
     @abstractmethod
     def _attempts(self) -> Iterator[Attempt]: ...
 
-    def _count(self, outcome: Outcome) -> int:
+    def _count(self, outcome: EvalResult) -> int:
         return sum(attempt.outcome == outcome for attempt in self._attempts())
 
     @property

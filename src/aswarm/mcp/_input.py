@@ -72,7 +72,7 @@ def responses_of(decided: CallDecision | None) -> tuple[InputResponses | None, s
     if not (is_object(answer) and answer.keys() == requests.keys()):
         raise ConfigurationError(
             f"the answer {shown(answer, _SHOWN)} does not fit the questions of the MCP server; pass "
-            f"Answer({{{', '.join(f'{key!r}: {{...}}' for key in requests)}}}), with the fields that `data` of the call lists, or None "
+            f"Reply({{{', '.join(f'{key!r}: {{...}}' for key in requests)}}}), with the fields that `data` of the call lists, or None "
             "to decline"
         )
     return {key: response_of(value, requests[key]) for key, value in answer.items()}, data["state"]

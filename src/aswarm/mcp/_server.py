@@ -78,7 +78,7 @@ class MCPServer:
         timeout: Seconds for opening, and for each call.
         on_input: A plain or async function that answers the questions of the server to the user. It gets the message, and the
             request as a dict. It returns the fields as a dict, True, or None to decline. Without this function, the call waits
-            for an `Answer`. But a call to a server older than 2026-07-28 cannot wait, so the question is declined.
+            for a `Reply`. But a call to a server older than 2026-07-28 cannot wait, so the question is declined.
         headers: The headers of each request to a URL, such as `{"Authorization": "Bearer ..."}`.
 
     Attributes:

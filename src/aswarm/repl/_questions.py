@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from aswarm._values.decisions import Answer, Approve, Decision, Deny, OpenCall
+from aswarm._values.decisions import Approve, Decision, Deny, OpenCall, Reply
 from aswarm._values.errors import ToolArgumentsError
 from aswarm._values.json import is_object
 from aswarm._values.text import one_line
@@ -105,4 +105,4 @@ class OpenQuestions:
 
     def _answered(self, text: str) -> Decision:
         # A text does not approve a call that waits for an approval: the model gets the text, and the function does not run.
-        return text if self._tool is None or self._call.index in self._approvals else Answer(text)
+        return text if self._tool is None or self._call.index in self._approvals else Reply(text)

@@ -12,14 +12,14 @@ from aswarm._run.resuming import as_decision, by_position, fault_of_expected
 from aswarm._tools.conversion import arguments_or_text
 from aswarm._values.decisions import (
     RUNS_ELSEWHERE,
-    Answer,
     Approve,
     Decision,
     Decisions,
     Deny,
     OpenCall,
+    Reply,
     is_run_inside,
-    waiting,
+    open_calls,
     waiting_entries,
 )
 from aswarm._values.errors import ConfigurationError
@@ -50,19 +50,19 @@ def decisions(
     name its run, or has the wrong form.
     """
     ids = public_ids(history)
-    open_calls = {call.index: call for call in waiting(history)} if history else {}
-    marks = (waiting_entries(history) or {}) if open_calls else {}
+    unanswered = {call.index: call for call in open_calls(history)} if history else {}
+    marks = (waiting_entries(history) or {}) if unanswered else {}
     by_index: dict[int, Decision] = {}
     for answer in answers:
-        index = ids.get(answer.call_id, _index_of(answer, open_calls.values(), last_run))
+        index = ids.get(answer.call_id, _index_of(answer, unanswered.values(), last_run))
         mark = marks.get(index, {})
         # The first answer closes the call of a tool that runs in another program, so such an answer needs no run id.
         is_elsewhere = mark.get("reason") == RUNS_ELSEWHERE or mark.get("data") == CLIENT_TOOL
         # An answer that names a run is never an answer to another run, or to calls that no run has left.
         is_current = (answer.run_id or None) == last_run or (answer.run_id is None and is_elsewhere)
-        if index in open_calls and is_current:
-            by_index[index] = _decision(answer, open_calls[index], mark)
-        elif strict and index in open_calls and answer.run_id is None:
+        if index in unanswered and is_current:
+            by_index[index] = _decision(answer, unanswered[index], mark)
+        elif strict and index in unanswered and answer.run_id is None:
             raise InvalidRequest(
                 f"the answer to the call {shown(answer.call_id, _SHOWN)} does not name the run that waits; send its id as run",
                 code="run_missing",
@@ -73,7 +73,7 @@ def decisions(
                 "conversation again to see which calls are open",
                 code="call_not_open",
             )
-    missing = [call.id for index, call in open_calls.items() if index in marks and index not in by_index]
+    missing = [call.id for index, call in unanswered.items() if index in marks and index not in by_index]
     if complete and missing:
         raise InvalidRequest(
             f"the calls {', '.join(missing)} also wait for answers; send an answer to each call",
@@ -109,7 +109,7 @@ def _answer_of(call_id: str, decision: Decision, run_id: str) -> CallAnswer:
             return CallAnswer(call_id, run_id=run_id, approve=False, reason=reason)
         case Approve(arguments, expected=expected):
             return CallAnswer(call_id, run_id=run_id, approve=True, arguments=arguments, expected=expected)
-        case Answer(data, expected=expected):
+        case Reply(data, expected=expected):
             return CallAnswer(call_id, run_id=run_id, data=data, expected=expected)
 
 
@@ -121,7 +121,7 @@ def _decision(answer: CallAnswer, call: OpenCall, mark: Mapping[str, Any]) -> De
     if answer.approve is False:
         return Deny(answer.reason)
     decision = (
-        Answer(answer.data, expected=answer.expected)
+        Reply(answer.data, expected=answer.expected)
         if answer.approve is None
         else Approve(answer.arguments, expected=answer.expected)
     )
@@ -135,19 +135,19 @@ def _check(call: OpenCall, decision: Decision, data: Any) -> None:
     A run checks this too. But here nothing has started, so the client gets the error as the response to its request.
     `data`: the data of the call in the history.
     """
-    if not isinstance(decision, Approve | Answer):
+    if not isinstance(decision, Approve | Reply):
         return
     if (fault := fault_of_expected(call.id, decision.expected, arguments_or_text(call.arguments))) is not None:
         raise InvalidRequest(fault, code="arguments_changed")
     if isinstance(decision, Approve) and decision.arguments is not None:
         an_object(decision.arguments, "arguments")
-    if isinstance(decision, Answer) and is_run_inside(data):
+    if isinstance(decision, Reply) and is_run_inside(data):
         _check_inside(call, an_object(decision.data, "the answer to the calls inside the call"), data["messages"])
 
 
 def _check_inside(call: OpenCall, decisions: Decisions, messages: Sequence[Message]) -> None:
     """Raise InvalidRequest if a decision on a call inside this call does not fit."""
-    inside, marks = {call.index: call for call in waiting(messages)}, waiting_entries(messages) or {}
+    inside, marks = {call.index: call for call in open_calls(messages)}, waiting_entries(messages) or {}
     names = {name for inner in inside.values() for name in (inner.id, str(inner.index))}
     if closed := [str(name) for name in decisions if str(name) not in names]:
         raise InvalidRequest(

@@ -326,7 +326,7 @@ def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, 
     if decided:
         return decided
     last = stored.messages[-1]["role"] if stored.messages else None
-    if last == "user" or (new.continues and last == "tool" and not stored.waiting):
+    if last == "user" or (new.continues and last == "tool" and not stored.open_calls):
         return False
     text = "the request adds nothing to the conversation; send a new message or an answer"
     raise AnswersRefused(text, code="nothing_new")
@@ -350,7 +350,7 @@ def _new_messages(new: NewRun, stored: Stored) -> list[Message]:
                 return []
             text = "a request with answers cannot have a new message; send the message after the end of the resumed run"
             raise AnswersRefused(text, code="interrupt_open")
-        if stored.waiting and waiting_entries(stored.messages):
+        if stored.open_calls and waiting_entries(stored.messages):
             text = "the conversation has a call that waits for an answer; answer this interrupt first"
             raise AnswersRefused(text, code="interrupt_open")
     messages = messages_of(new) if new.strict else not_stored(messages_of(new), stored.messages)

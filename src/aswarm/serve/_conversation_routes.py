@@ -102,7 +102,7 @@ def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str
 
     `kind` is null for a call that needs no answer, and only waits until the other calls have their answers.
     """
-    calls = stored.waiting
+    calls = stored.open_calls
     ids = {index: public for public, index in public_ids(stored.messages).items()} if calls else {}
     marks = (waiting_entries(stored.messages) or {}) if calls else {}
     agents = service.runs.known_agents

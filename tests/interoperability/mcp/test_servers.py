@@ -21,7 +21,8 @@ import httpx
 import pytest
 from mcp import StdioServerParameters
 
-from aswarm import Agent, AsyncSwarm, ToolProgress
+from aswarm import Agent, AsyncSwarm
+from aswarm.events import ToolProgress
 from aswarm.mcp import MCPServer
 from aswarm.testing import ScriptedModel, call
 

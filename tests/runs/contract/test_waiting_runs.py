@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aswarm import Answer, AsyncSwarm
+from aswarm import AsyncSwarm, Reply
 from aswarm.conversations import Conversation
 from aswarm.runs import AnswersRefused, CallAnswer, Limits, NewRun
 from aswarm.testing import ScriptedModel, call
@@ -28,9 +28,9 @@ async def test_a_repeated_answer_does_not_answer_the_next_question(place: Open, 
         again = await it.runs.start(day)
         assert (again.id, again.record.is_new, workshop.booked) == (second.id, False, [])
         with pytest.raises(AnswersRefused) as refused:
-            await first.answer({"b": Answer("Tuesday")})
+            await first.answer({"b": Reply("Tuesday")})
         assert (refused.value.code, workshop.booked) == ("call_not_open", [])
-        third = await second.answer({"b": Answer("8")})
+        third = await second.answer({"b": Reply("8")})
         assert (await third.result()).text == "Booked."
         assert workshop.booked == [("Monday", "8")]
 
@@ -41,7 +41,7 @@ async def test_an_answer_to_a_run_without_a_record_is_refused(place: Open, works
         run = await it.waiting()
         await it.runs.forget("c", user="ann")
         with pytest.raises(AnswersRefused) as refused:
-            await run.answer({"b": Answer("Monday")})
+            await run.answer({"b": Reply("Monday")})
         assert (refused.value.code, workshop.booked) == ("call_not_open", [])
 
 
@@ -70,10 +70,10 @@ async def test_a_stopped_run_whose_call_waits_is_kept(place: Open, workshop: Wor
             await it.runs.start(NewRun("ann", "c", answers=wrong, while_running="replace"))
         assert (await run.last_entry()).fields["reason"] == "replaced"
         await it.forget_old()
-        second = await run.answer({"b": Answer("Monday")})
+        second = await run.answer({"b": Reply("Monday")})
         assert (await second.result()).stop == "waiting"
         with pytest.raises(AnswersRefused):
-            await run.answer({"b": Answer("Tuesday")})
+            await run.answer({"b": Reply("Tuesday")})
         assert workshop.booked == []
 
 
@@ -86,7 +86,7 @@ async def test_a_user_has_a_limited_number_of_waiting_runs(place: Open) -> None:
         reasons = [(await it.runs.get(run.id, user=run.record.user)).reason for run in (old, new, other)]
         assert reasons == ["too_many_waiting", "waiting", "waiting"]
         with pytest.raises(AnswersRefused):
-            await old.answer({"b": Answer("Monday")})
+            await old.answer({"b": Reply("Monday")})
         assert (await it.history(conversation="old"))[-1]["role"] == "tool"
 
 
@@ -105,9 +105,9 @@ async def test_another_program_has_answered_the_question(place: Open, workshop: 
     async with place([BOOK[0]]) as it, AsyncSwarm(ScriptedModel([]).client()) as swarm:
         run, (boss, clerk) = await it.waiting(), workshop.agents()
         chat = Conversation(it.store, "ann/c", swarm, agent=boss, agents=[clerk])
-        assert (await chat.resume({"b": Answer("Monday")})).stop == "waiting"
+        assert (await chat.resume({"b": Reply("Monday")})).stop == "waiting"
         with pytest.raises(AnswersRefused) as refused:
-            await run.answer({"b": Answer("Monday")})
+            await run.answer({"b": Reply("Monday")})
         assert (refused.value.code, workshop.booked) == ("call_not_open", [])
 
 
@@ -126,4 +126,4 @@ async def test_a_copy_of_a_conversation_has_its_own_questions(place: Open, works
         with pytest.raises(AnswersRefused, match="does not name the run that waits"):
             await it.runs.start(NewRun("ann", "d", answers=[CallAnswer("b", data="Tuesday")]))
         assert workshop.booked == []
-        await (await run.answer({"b": Answer("Friday")})).result()  # the questions of the original stay
+        await (await run.answer({"b": Reply("Friday")})).result()  # the questions of the original stay

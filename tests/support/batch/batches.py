@@ -8,8 +8,9 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest
-from aswarm.batch import Batch, Outcome
+from aswarm import Agent, AsyncSwarm
+from aswarm.batch import Batch, BatchResult
+from aswarm.sources import CompletionRequest
 
 AGENT = Agent(name="Echo", instructions="Say it again.")
 
@@ -60,13 +61,13 @@ class Echo:
         return AsyncSwarm(client=self)
 
 
-async def outcomes_of(source: Any, items: Any, agent: Agent = AGENT, **options: Any) -> list[Outcome]:
+async def outcomes_of(source: Any, items: Any, agent: Agent = AGENT, **options: Any) -> list[BatchResult]:
     """Return all outcomes of a batch."""
     async with AsyncSwarm(client=source).batch(agent, items, **options) as outcomes:
         return [outcome async for outcome in outcomes]
 
 
-def text_of(outcome: Outcome) -> str:
+def text_of(outcome: BatchResult) -> str:
     assert outcome.error is None, outcome.error
     assert outcome.response is not None
     return outcome.response.text

@@ -14,7 +14,7 @@ Step = str | ScriptedCall | list[ScriptedCall] | ScriptedAnswer
 
 
 def as_answer(step: Step) -> ScriptedAnswer:
-    """Return a step of a script as an `Answer`."""
+    """Return a step of a script as a `Reply`."""
     if isinstance(step, ScriptedAnswer):
         return step
     if isinstance(step, str):

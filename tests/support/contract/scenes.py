@@ -24,15 +24,15 @@ from aswarm import (
     TextDelta,
     ToolCallFinished,
     ToolError,
-    ToolFailure,
     external_tool,
     tool,
 )
-from aswarm import Answer as given
+from aswarm import Reply as given
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.guards import Block, guard_answer, guard_tool
 from aswarm.middleware import Middleware
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, Step, call, check_history
+from aswarm.tools import ToolFailure
 
 USER = {"role": "user", "content": "Go"}
 SECONDS = 30.0  # nothing here takes as long

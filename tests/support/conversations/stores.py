@@ -7,8 +7,8 @@ from typing import Any
 
 import psycopg
 
-from aswarm import EventStream
 from aswarm.conversations import Change, ConversationStream, Stored
+from aswarm.types import EventStream
 
 KINDS = ["memory-asyncio", "memory-trio", "sqlite-asyncio", "sqlite-trio", "postgres-asyncio", "postgres-trio"]
 

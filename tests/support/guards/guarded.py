@@ -9,8 +9,9 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
+from aswarm import Agent, AsyncSwarm, Response
 from aswarm.guards import guard_answer, guard_input, guard_tool
+from aswarm.sources import CompletionRequest
 from aswarm.testing import ScriptedAnswer, call
 
 WAYS = ["run", "run(stream=True)", "stream", "stream(deltas=False)"]

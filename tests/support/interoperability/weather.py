@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from aswarm import Agent, AsyncSwarm, ReasoningDelta, Response
+from aswarm import Agent, AsyncSwarm, Response
+from aswarm.events import ReasoningDelta
 from aswarm.testing import check_history
 
 WAYS = ("run", "run(stream=True)", "stream")

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from aswarm import CompletionFinished, HandedOff, TextDelta, ToolCallFinished, ToolCallStarted, TurnStarted
+from aswarm import CompletionFinished, HandedOff, TextDelta, ToolCallFinished, ToolCallStarted
+from aswarm.events import TurnStarted
 from aswarm.testing import ScriptedAnswer, call
 from tests.support.leaving.leave_points import Body, Moment, asked, first_half, in_tools, says
 from tests.support.leaving.run_scenes import HANDOFF, INTERRUPTED, UNKNOWN

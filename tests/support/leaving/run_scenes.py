@@ -16,7 +16,8 @@ import anyio
 import anyio.lowlevel
 import sniffio
 
-from aswarm import Agent, AsyncSwarm, Progress, Response, agent_tool, progress, tool
+from aswarm import Agent, AsyncSwarm, Response, agent_tool, progress, tool
+from aswarm.tools import Progress
 from tests.support.providers.loopback import LoopbackServer
 from tests.support.providers.transports import Transport, client_at
 

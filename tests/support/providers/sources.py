@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio.lowlevel
 
-from aswarm import CompletionRequest
+from aswarm.sources import CompletionRequest
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, Step
 from tests.support.providers.loopback import data_of, sse, whole
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import openai
 import pytest
 
-from aswarm import HTTPSource
+from aswarm.sources import HTTPSource
 
 Transport = Literal["httpx", "aiohttp", "direct"]
 Api = Literal["auto", "chat", "responses"]

@@ -9,8 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
+from aswarm import Agent, AsyncSwarm, Response
 from aswarm.batch import Batch, Item
+from aswarm.sources import CompletionRequest
 
 Json = dict[str, Any]
 BATCH = {"agent": "Agent"}

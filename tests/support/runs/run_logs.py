@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from aswarm import (
     Agent,
-    Answer,
     AsyncSwarm,
     Hold,
+    Reply,
     Response,
     Result,
     RunError,
@@ -25,7 +25,7 @@ from aswarm import (
     progress,
     tool,
 )
-from aswarm import waiting as waiting_calls
+from aswarm import open_calls as waiting_calls
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.fold import Folded, fold
@@ -272,8 +272,8 @@ def scenes(draw: st.DrawFn, *, names: Sequence[str] = NAMES, concurrent: bool = 
     script += [Scripted("Again.")] * 4
     decided = {
         "ask": draw(st.sampled_from([True, False, {"deny": "too late"}, {"approve": {"arguments": {"n": 7}}}])),
-        "question": draw(st.sampled_from([Answer("this"), False])),
-        "page_open": draw(st.sampled_from([Answer({"title": "Home"}), False])),
+        "question": draw(st.sampled_from([Reply("this"), False])),
+        "page_open": draw(st.sampled_from([Reply({"title": "Home"}), False])),
     }
     skipped = draw(st.sets(st.sampled_from(sorted(decided)), max_size=2))
     return Scene(

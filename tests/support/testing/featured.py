@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import anyio
 from pydantic import BaseModel
 
-from aswarm import Agent, Answer, AswarmError, Budget, Deny, OpenCall, Output, Response, Result, Usage, agent_tool
+from aswarm import Agent, AswarmError, Budget, Deny, OpenCall, Output, Reply, Response, Result, Usage, agent_tool
 from aswarm.code import code_tool
 from aswarm.middleware import Handlers, Middleware, hedge, retry
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedCall
@@ -107,11 +107,11 @@ class Featured:
         if isinstance(call.data, Mapping) and "waiting" in call.data:
             inside = [SimpleNamespace(**each) for each in call.data["waiting"]]
             asked = [each for each in inside if each.reason is not None]
-            return Answer({each.id: self.decision(each, place) for each in asked})
+            return Reply({each.id: self.decision(each, place) for each in asked})
         if call.name in APPROVED:
             approve = not self.world.draw(f"{place}: denies", 3)
             return True if self.ledger.decide(key_of(call.arguments), approve=approve) else Deny("no")
-        return Answer("yes") if call.name == "ask" and call.reason is not None else True
+        return Reply("yes") if call.name == "ask" and call.reason is not None else True
 
     def check_usage(self) -> None:
         """The usage has the tokens of the whole answers of the provider. The last bytes of an answer have none."""

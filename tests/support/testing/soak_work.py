@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 from openai import AsyncOpenAI, OpenAI
 
-from aswarm import Agent, Answer, AsyncSwarm, OpenCall, Response, RunError, Swarm
+from aswarm import Agent, AsyncSwarm, OpenCall, Reply, Response, RunError, Swarm
 from aswarm.batch import Item
 from aswarm.conversations import Conflict, Conversation, PostgresStore, SQLiteStore
 from aswarm.durable import DurableRuns
@@ -24,7 +24,7 @@ from tests.support.testing.soak_day import Day
 
 def decisions(day: Day, waiting: Sequence[OpenCall]) -> dict[str, Any]:
     """Return a decision for each call that waits."""
-    return {call.id: Answer("yes") if call.name == "ask" else day.chance(0.7) for call in waiting}
+    return {call.id: Reply("yes") if call.name == "ask" else day.chance(0.7) for call in waiting}
 
 
 class Chats:

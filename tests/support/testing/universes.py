@@ -22,7 +22,7 @@ from typing import Any
 
 import anyio
 
-from aswarm import Agent, Answer, Deny, OpenCall, RateLimits
+from aswarm import Agent, Deny, OpenCall, RateLimits, Reply
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.runs import LocalRuns, NewRun
 from aswarm.testing import check_history
@@ -55,7 +55,7 @@ async def waiting_calls(world: World) -> None:
     def decided(name: str, call: OpenCall) -> Any:
         if call.name == "needs_approval":
             return (True, Deny("no"), "rejected")[world.draw(f"{name}: decision", 3)]
-        return (Answer("yes"), "rejected")[world.draw(f"{name}: answer", 2)]
+        return (Reply("yes"), "rejected")[world.draw(f"{name}: answer", 2)]
 
     async def one(name: str) -> None:
         swarm, history = world.swarm(provider(world, name)), [{"role": "user", "content": "go"}]

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict as PydanticTypedDict
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Tool, function_to_json, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Tool, tool
 from aswarm.testing import ScriptedModel, call
+from aswarm.util import function_to_json
 
 
 def parameters_of(function: Callable[..., Any]) -> Any:

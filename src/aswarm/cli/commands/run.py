@@ -232,7 +232,7 @@ def _exit_code(response: Response, how: str) -> ExitCode:
 
 def _why(response: Response, how: str, *, refused: bool) -> str:
     if response.stop == "waiting":
-        calls = ", ".join(f"{one_line(call.name)} ({one_line(call.id)})" for call in response.waiting)
+        calls = ", ".join(f"{one_line(call.name)} ({one_line(call.id)})" for call in response.open_calls)
         return f"waiting for a decision on {calls}; the conversation can be continued {how}"
     if refused:
         return "the model refused"

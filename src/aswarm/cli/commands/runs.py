@@ -203,7 +203,7 @@ def _decisions(_: click.Context, __: click.Parameter, answers: tuple[str, ...]) 
 
 
 def _decision(text: str) -> tuple[str, Decision]:
-    from aswarm._values.decisions import Answer  # noqa: PLC0415 - only once it is needed
+    from aswarm._values.decisions import Reply  # noqa: PLC0415 - only once it is needed
 
     call, equals, value = text.partition("=")
     if not (call and equals):
@@ -211,7 +211,7 @@ def _decision(text: str) -> tuple[str, Decision]:
     if value in ("yes", "no"):
         return call, value == "yes"
     try:
-        return call, Answer(json.loads(value))
+        return call, Reply(json.loads(value))
     except ValueError as error:
         raise click.BadParameter(f"the answer to {call} is neither yes, no nor JSON: {error}") from error
 

@@ -79,7 +79,7 @@ def unknown_outcomes_reported(world: World) -> None:
     """
     for run, response in _ended(world):
         answers = [str(message["content"]) for message in response.messages if message["role"] == "tool"]
-        lost = len(_by_call(run, ToolCallStarted)) - len(answers) - len(response.waiting)
+        lost = len(_by_call(run, ToolCallStarted)) - len(answers) - len(response.open_calls)
         assert lost <= 0, f"{run.name}: {lost} started calls have no tool message and do not wait"
         _check_unknown(run.name, answers, len(response.unknown_calls))
     for run_id, log in world.logs.items():
@@ -98,7 +98,7 @@ def started_calls_closed(world: World) -> None:
     started = {call.place for call in world.calls if not call.repeatable} - world.held
     for run, response in _ended(world):
         turn = sum(message["role"] == "assistant" for message in response.messages)
-        places: Iterator[Place] = ((run.id, turn, call.index, None) for call in response.waiting)
+        places: Iterator[Place] = ((run.id, turn, call.index, None) for call in response.open_calls)
         left = [place for place in places if place in started]
         assert not left, f"{run.name}: started calls are open: (run, turn, index) {[place[:3] for place in left]}"
 

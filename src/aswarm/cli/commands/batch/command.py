@@ -14,7 +14,7 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.settings import Transport
 from aswarm._values.text import counted
-from aswarm.batch import Item, Outcome
+from aswarm.batch import BatchResult, Item
 from aswarm.cli._command import command
 from aswarm.cli._exits import ExitCode
 from aswarm.cli._load import load_agent
@@ -218,7 +218,7 @@ class _BatchRun:
         self._reporter.problem("bad lines", f"line {bad.line}: {bad.error}")
         self._reporter.update()
 
-    async def _record(self, outcome: Outcome) -> None:
+    async def _record(self, outcome: BatchResult) -> None:
         record: InputRecord = outcome.metadata
         self._counts.add_unknown_calls(len(outcome.unknown_calls))
         await self._output.add(line_of(outcome, messages=self._options.messages))

@@ -13,7 +13,7 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response
 from aswarm._values.errors import AswarmError
 from aswarm._values.usage import Usage
-from aswarm.batch import Item, Outcome
+from aswarm.batch import BatchResult, Item
 from aswarm.batch._item import response_of
 from aswarm.cli._load import extra
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def durable_batch(
     swarm: AsyncSwarm, agent: Agent, items: AsyncIterable[Item], options: CommandOptions
-) -> AsyncGenerator[AsyncGenerator[Outcome, None]]:
+) -> AsyncGenerator[AsyncGenerator[BatchResult, None]]:
     """Start the runs, and yield a generator of the outcomes. This process executes runs too."""
     with extra("durable", "durable runs need"):
         from aswarm.durable import DurableRuns  # noqa: PLC0415 - only once it is needed
@@ -51,7 +51,7 @@ class _DurableBatch:
         self._items: dict[str, tuple[int, Item]] = {}  # run id: the position of the item, and the item
         self._is_stopped = False
 
-    async def outcomes(self, items: AsyncIterable[Item]) -> AsyncGenerator[Outcome, None]:
+    async def outcomes(self, items: AsyncIterable[Item]) -> AsyncGenerator[BatchResult, None]:
         """Run the items, and yield their outcomes when they finish."""
         context, at_once = self._options.context, self._options.concurrency
         async for run in self._runs.map(
@@ -100,7 +100,7 @@ class _DurableBatch:
         return run
 
 
-async def _outcome(run: Run, index: int, item: Item) -> Outcome:
+async def _outcome(run: Run, index: int, item: Item) -> BatchResult:
     record, line = run.record, cast("InputRecord", item.metadata)
     response: Response | None = None
     error: AswarmError | None = None
@@ -109,7 +109,7 @@ async def _outcome(run: Run, index: int, item: Item) -> Outcome:
     except AswarmError as failure:
         error = failure
     partial = response_of(response, error)
-    return Outcome(
+    return BatchResult(
         line.key,
         index,
         response,

@@ -19,7 +19,7 @@ from aswarm._runtime.files import lock
 from aswarm._values.agent import Response
 from aswarm._values.json import is_array, is_object, jsonable, shown
 from aswarm._values.messages import is_refused
-from aswarm.batch import Outcome
+from aswarm.batch import BatchResult
 from aswarm.batch._item import response_of
 from aswarm.cli._exits import SetupError
 from aswarm.cli._output import STDOUT, output_of, writing
@@ -33,7 +33,7 @@ PATIENCE = 0.5  # at its end, the command waits this number of seconds for a lin
 _SECONDS_UNTIL_ROOM = 0.01
 
 
-def line_of(outcome: Outcome, *, messages: bool) -> bytes:
+def line_of(outcome: BatchResult, *, messages: bool) -> bytes:
     """Return the line of an outcome. `messages`: whether the line has the messages of the run."""
     record: InputRecord = outcome.metadata
     response = response_of(outcome.response, outcome.error) or Response()
@@ -48,7 +48,7 @@ def line_of(outcome: Outcome, *, messages: bool) -> bytes:
         "duration": round(outcome.duration, 3),
         "error": error_of(outcome.error),
         "unknown_calls": jsonable(outcome.unknown_calls),
-        "waiting": jsonable(response.waiting),
+        "waiting": jsonable(response.open_calls),
         "metadata": jsonable(record.metadata),
         "context_variables": jsonable(response.context_variables),
         "input_digest": record.digest,

@@ -1,0 +1,33 @@
+"""The events of `stream()`, in the order in which a run can have them: see the page "Events and their order"."""
+
+from ._values.events import (
+    CallWaiting,
+    CompletionFinished,
+    Event,
+    HandedOff,
+    ReasoningDelta,
+    RefusalDelta,
+    RunFinished,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolProgress,
+    TurnStarted,
+)
+
+__all__ = [
+    "CallWaiting",
+    "CompletionFinished",
+    "Event",
+    "HandedOff",
+    "ReasoningDelta",
+    "RefusalDelta",
+    "RunFinished",
+    "TextDelta",
+    "ToolCallDelta",
+    "ToolCallFinished",
+    "ToolCallStarted",
+    "ToolProgress",
+    "TurnStarted",
+]

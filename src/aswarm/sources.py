@@ -1,0 +1,9 @@
+"""Where completions come from: sources for `AsyncSwarm(source)`, and the limits of a provider."""
+
+from ._providers.compatible import completion_error
+from ._providers.http import HTTPSource
+from ._providers.openai import ResponsesSource
+from ._rate_limits.policy import RateLimits
+from ._wire.request import CompletionRequest, CompletionSource
+
+__all__ = ["CompletionRequest", "CompletionSource", "HTTPSource", "RateLimits", "ResponsesSource", "completion_error"]
