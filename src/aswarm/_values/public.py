@@ -23,7 +23,7 @@ def publish(namespace: dict[str, Any]) -> None:
     package = namespace["__name__"]
     explain_names(namespace)
     for name in namespace["__all__"]:
-        value = namespace.get(name)  # `aswarm.types` imports some names later
+        value: Any = namespace.get(name)  # `aswarm.types` imports some names later
         home = getattr(value, "__module__", package)
         if "._" not in home and not home.startswith(package):
             continue
