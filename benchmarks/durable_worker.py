@@ -205,7 +205,7 @@ async def open_beside(database: str) -> dict[str, float]:
         listed_waiting = time.perf_counter() - begun
         run = await runs.start("Cashier", "Pay!")
         await run.wait()
-        (left,) = (await run.result()).waiting
+        (left,) = (await run.result()).open_calls
         begun = time.perf_counter()
         await (await run.answer({left.id: True})).result()
         answered = time.perf_counter() - begun

@@ -49,7 +49,7 @@ async def decide(file: Path, *, keyboard: bool) -> None:
     async with SQLiteStore(file) as store, AsyncSwarm() as swarm:
         for summary in sorted(await store.list(), key=lambda each: each.id):
             chat = store.conversation(summary.id, swarm, agent=cashier)
-            if calls := (await chat.load()).waiting:
+            if calls := (await chat.load()).open_calls:
                 await decide_on(chat, calls, keyboard=keyboard)
 
 

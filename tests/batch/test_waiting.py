@@ -50,7 +50,7 @@ async def test_an_item_waits_and_another_one_continues_it(has_journal: bool, tmp
     journal = tmp_path / "run.sqlite" if has_journal else None
     [outcome] = await outcomes_of(shop.source, [Item("x", id="a")], shop.agent, journal=journal)
     assert isinstance(outcome, Completed)
-    assert (outcome.response.stop, [each.name for each in outcome.response.waiting]) == ("waiting", ["pay"])
+    assert (outcome.response.stop, [each.name for each in outcome.response.open_calls]) == ("waiting", ["pay"])
     if has_journal:
         [again] = await outcomes_of(Echo(), [Item("x", id="a")], shop.agent, journal=journal)
         assert again.response == outcome.response

@@ -45,7 +45,7 @@ def test_a_plain_function_asks_and_gets_the_answer_in_the_callers_thread(face: s
     agent = Agent(functions=[refund])
     with Swarm(client(*steps)) as swarm:
         first = consume(swarm, agent, face, "Go")
-        assert (first.stop, first.waiting[0].reason, first.waiting[0].data) == (
+        assert (first.stop, first.open_calls[0].reason, first.open_calls[0].data) == (
             "waiting",
             "Which account?",
             {"order": 7},

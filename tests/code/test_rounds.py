@@ -147,9 +147,9 @@ async def outcome(kinds: tuple[str, ...], *, in_code: bool, together: bool) -> t
 
 def step_of(response: Response, room: Room) -> dict[str, Any]:
     """Return the facts of one run."""
-    waiting = [(each.id, each.name, each.reason) for each in response.waiting]
-    if response.waiting and response.waiting[0].name == "run_code":
-        waiting = [(each["id"], each["name"], each["reason"]) for each in response.waiting[0].data["waiting"]]
+    waiting = [(each.id, each.name, each.reason) for each in response.open_calls]
+    if response.open_calls and response.open_calls[0].name == "run_code":
+        waiting = [(each["id"], each["name"], each["reason"]) for each in response.open_calls[0].data["waiting"]]
     return {
         "stop": response.stop,
         "agent": response.agent.name,

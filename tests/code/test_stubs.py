@@ -296,7 +296,7 @@ async def test_options_of_the_tool() -> None:
     made = tool(approve=True)(code_tool(look, name="python", description="For sums."))
     model = ScriptedModel([call("python", code="await look()")])
     response = await AsyncSwarm(model.client()).run(Agent(functions=[made]), "Go")
-    assert [(each.name, each.reason) for each in response.waiting] == [("python", "needs approval")]
+    assert [(each.name, each.reason) for each in response.open_calls] == [("python", "needs approval")]
     function = model.requests[0].body["tools"][0]["function"]
     assert function["name"] == "python"
     assert function["description"].startswith("For sums.\n\nRun Python code")

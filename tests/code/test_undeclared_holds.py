@@ -42,7 +42,7 @@ async def test_an_undeclared_call_in_code_fails_the_run_after_its_round() -> Non
     """The other call of the round finishes. Its effect is not repeated: the outcome of the code is unknown."""
     desk = Desk()
     response = await desk.fails("await asyncio.gather(ask(), look())")
-    assert (desk.ended, response.waiting) == (["look"], [])
+    assert (desk.ended, response.open_calls) == (["look"], [])
     assert [each.name for each in response.unknown_calls] == ["run_code"]
 
 
@@ -50,12 +50,12 @@ async def test_code_in_which_nothing_has_started_stays_open() -> None:
     """With the declaration, the run continues: the code starts again, and waits."""
     desk = Desk()
     response = await desk.fails("await ask()")
-    assert ([each.name for each in response.waiting], response.unknown_calls) == (["run_code"], [])
+    assert ([each.name for each in response.open_calls], response.unknown_calls) == (["run_code"], [])
     history: list[Any] = [USER, *response.messages]
     agent = agent_of(desk.look, tool(may_wait=True)(desk.ask))
     swarm = swarm_of("")
     asked = await swarm.run(agent, history, resume=True)
-    [outer] = asked.waiting
+    [outer] = asked.open_calls
     [inner] = outer.data["waiting"]
     history += asked.messages
     response = await swarm.run(agent, history, resume={outer.id: Reply({inner["id"]: {"answer": "this"}})})

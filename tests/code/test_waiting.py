@@ -82,7 +82,7 @@ async def test_code_waits_until_its_calls_are_decided_or_all_are_approved(desk: 
     stored = json.loads(json.dumps([USER, *first.messages, *second.messages]))
     for resume in (True, {}, {"outer": Reply({})}):
         response = await swarm_of("").run(agent, stored, resume=resume)
-        assert (response.stop, response.waiting, desk.notes) == ("waiting", second.waiting, ["look 2", "pay 1"])
+        assert (response.stop, response.open_calls, desk.notes) == ("waiting", second.open_calls, ["look 2", "pay 1"])
     response = await swarm_of("").run(agent, stored, resume=Approve.all())
     assert (result_in(response), desk.notes) == ('["paid 1", 20, "paid 3"]', ["look 2", "pay 1", "pay 3"])
 

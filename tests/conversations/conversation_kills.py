@@ -120,7 +120,7 @@ async def work(folder: Path, pause: float, *, is_disturbed: bool) -> None:
             while True:
                 try:
                     stored = await chat.load()
-                    if stored.waiting and random.random() < 0.5:
+                    if stored.open_calls and random.random() < 0.5:
                         await chat.resume()
                     else:
                         await chat.run("Next")

@@ -318,7 +318,7 @@ async def test_an_approval_that_comes_later(way: str, decision: Any) -> None:
     assert (await chat.run("Refund 7")).stop == "waiting"
     for _ in range(2):
         stored = await chat.load()
-        assert [(each.id, each.reason) for each in stored.waiting] == [("c1", "needs approval")]
+        assert [(each.id, each.reason) for each in stored.open_calls] == [("c1", "needs approval")]
         assert stored.stop == "waiting"
         assert (await chat.resume()).stop == "waiting"
     names: list[str] = []

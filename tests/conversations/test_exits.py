@@ -83,11 +83,11 @@ async def test_a_result_and_a_question_are_written_while_a_call_beside_them_runs
     async with anyio.create_task_group() as group:
         group.start_soon(chat.run, "Go")
         with anyio.fail_after(60):
-            while (stored := await store.load("a")) is None or not any(each.reason for each in stored.waiting):
+            while (stored := await store.load("a")) is None or not any(each.reason for each in stored.open_calls):
                 await anyio.sleep(0.005)
             while await answers(store) != [UNKNOWN, "paid", None]:
                 await anyio.sleep(0.005)
-        assert [each.reason for each in stored.waiting] == ["Really?"]
+        assert [each.reason for each in stored.open_calls] == ["Really?"]
         ended.set()
     stored = await store.load("a")
     assert stored is not None and stored.stop == "waiting"

@@ -92,4 +92,4 @@ async def is_answered_after_cancel(runs: DurableRuns, canceller: DurableRuns, se
 async def approve(runs: DurableRuns, run: Run) -> Run:
     """Approve all open calls of the run, or the call that it may have been about to make."""
     response = await run.result()
-    return await run.answer({each.id: True for each in response.waiting} or {"call_1": True})
+    return await run.answer({each.id: True for each in response.open_calls} or {"call_1": True})

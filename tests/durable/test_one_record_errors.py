@@ -53,7 +53,7 @@ async def test_a_server_that_is_stopped_raises_errors_of_aswarm(tmp_path: Path, 
     with PostgresProxy(url) as proxy, anyio.fail_after(240):
         async with durable(tmp_path, script, shop, url=proxy.url) as runs:
             waiting = await runs.start("Boss", "pay", run_id="waiting")
-            (open_call,) = (await waiting.result()).waiting
+            (open_call,) = (await waiting.result()).open_calls
             running = await runs.start("Boss", "slow", run_id="running")
             await shop.began.wait()
             asked: dict[str, Callable[[], Awaitable[Any]]] = {

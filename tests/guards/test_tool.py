@@ -132,7 +132,7 @@ async def test_the_run_may_end_at_a_call(place: str, failure: Any) -> None:
     assert till.paid == ([] if place == "before" else [30])
     assert caught.value.response is not None
     assert caught.value.response.unknown_calls == []
-    assert "c1" not in [each.id for each in caught.value.response.waiting]
+    assert "c1" not in [each.id for each in caught.value.response.open_calls]
 
 
 @pytest.mark.parametrize("raises", [True, False])
@@ -147,7 +147,7 @@ async def test_the_user_may_have_to_decide(raises: bool) -> None:
 
     asked = await till.run(PAY, before=check, may_wait=True)
     assert asked.stop == "waiting"
-    assert [(each.reason, each.data) for each in asked.waiting] == [("Really?", {"amount": 30})]
+    assert [(each.reason, each.data) for each in asked.open_calls] == [("Really?", {"amount": 30})]
     history = [{"role": "user", "content": "Hi"}, *asked.messages]
     response = await till.run(messages=history, before=check, may_wait=True)
     assert (results(response, history), till.paid) == (["paid 30"], [30])
@@ -177,7 +177,7 @@ class Approvals:
         """Continue the conversation. The history is stored as JSON between two runs."""
         response = await self.swarm.run(self.agent, self.history, **options)
         self.history = json.loads(json.dumps([*self.history, *response.messages]))
-        assert open_calls(self.history) == response.waiting
+        assert open_calls(self.history) == response.open_calls
         return response
 
     @property
@@ -221,7 +221,7 @@ async def test_arguments_that_a_guard_replaces_after_the_decision_are_asked_agai
     await case.run()
     response = await case.run(resume={"c1": Approve({"amount": 300})})
     assert (response.stop, case.paid, case.asked) == ("waiting", [], [{"amount": 20}])
-    assert response.waiting[0].reason == "a guard has changed the arguments since the decision"
+    assert response.open_calls[0].reason == "a guard has changed the arguments since the decision"
     with pytest.raises(ConfigurationError, match="was made for the arguments"):
         await case.run(resume={"c1": Approve(expected={"amount": 300})})
     response = await case.run(resume={"c1": True})

@@ -200,7 +200,7 @@ async def test_calls_wait_for_an_approval_by_the_option(approve: Any, waits: lis
         calls = [call(name, text=text) for name, text in [("echo", "a"), ("write", "b"), ("delete_all", "c")]]
         response = await run(shop, *calls, resume=False)
     assert response.stop == "waiting"
-    assert [each.name for each in response.waiting if each.reason] == waits
+    assert [each.name for each in response.open_calls if each.reason] == waits
     assert not {name for name, _ in tools.calls} & set(waits)
 
 
@@ -228,7 +228,7 @@ async def test_a_question_of_the_server_is_a_call_that_waits_and_is_answered_els
     """Another client makes the call again with the answer and the server's state."""
     async with MCPServer(make_server(Tools())) as shop:
         asked = await run(shop, call("book", call_id="c"))
-    [question] = asked.waiting
+    [question] = asked.open_calls
     assert question.reason == "Which day?"
     assert question.data["state"] == "order 7"
     assert question.data["requests"]["when"]["requestedSchema"]["required"] == ["day"]

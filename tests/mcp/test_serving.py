@@ -220,7 +220,7 @@ async def test_an_approval_is_decided_by_the_client_of_another_swarm_and_not_mad
         async with AsyncSwarm(ScriptedModel([call("clerk", call_id="c", request="Go")]).client()) as swarm:
             agent = Agent(functions=[*desk.functions])
             asked = await swarm.run(agent, "Ask.")
-        [question] = asked.waiting
+        [question] = asked.open_calls
         assert question.reason == "Clerk: needs approval: erase({})"
         assert "erase" not in question.data["state"]
         history = [{"role": "user", "content": "Ask."}, *asked.messages]

@@ -175,7 +175,7 @@ async def test_a_call_that_a_guard_has_ended_may_be_repeated_and_wait() -> None:
 
     swarm = AsyncSwarm(ScriptedModel([call("pay")]).client(), middleware=[middleware(again), guard_tool(once)])
     response = await swarm.run(Agent(functions=[pay]), "Go")
-    assert [each.name for each in response.waiting] == ["pay"]
+    assert [each.name for each in response.open_calls] == ["pay"]
 
 
 async def test_a_repeated_call_that_is_cancelled_has_an_unknown_outcome() -> None:
@@ -219,7 +219,7 @@ async def test_a_repeated_call_whose_second_execution_asks_waits() -> None:
 
     swarm = AsyncSwarm(ScriptedModel([call("pay")]).client(), middleware=[middleware(again)])
     response = await swarm.run(Agent(functions=[pay]), "Go")
-    assert [each.reason for each in response.waiting] == ["May it?"]
+    assert [each.reason for each in response.open_calls] == ["May it?"]
     assert response.unknown_calls == []
 
 

@@ -198,7 +198,7 @@ async def test_a_log_that_is_cut_after_the_wait_gives_the_whole_history(depth: i
     assert fold(entries).messages == stored.messages
     assert "MessagesRecorded" not in types_of(entries)
     shown = entries[at].to_dict()
-    assert shown["data"] == stored.waiting[0].data
+    assert shown["data"] == stored.open_calls[0].data
     assert not any(key.startswith("_") for key in shown)
     assert [*Facts(entries).waiting.values()] == [entries[at].fields]
 

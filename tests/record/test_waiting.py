@@ -69,7 +69,7 @@ async def test_a_hold_of_a_function_is_withdrawn_in_the_journal(path: Path) -> N
     starts = ["ToolCallStarted"] * 2
     assert kinds(path) == ["CompletionFinished", *starts, "ToolCallWithdrawn"]
     response = await rerun(path, Script(), shop.agent)
-    assert (response.stop, [each.name for each in response.waiting], shop.asked) == ("waiting", ["pay"], 2)
+    assert (response.stop, [each.name for each in response.open_calls], shop.asked) == ("waiting", ["pay"], 2)
     assert [each.name for each in response.unknown_calls] == ["die"]
 
 

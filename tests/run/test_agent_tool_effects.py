@@ -114,7 +114,7 @@ async def test_a_mistake_before_any_effect_leaves_the_call_open() -> None:
         )
     response = caught.value.response
     assert response is not None
-    assert (response.unknown_calls, len(response.waiting)) == ([], 1)
+    assert (response.unknown_calls, len(response.open_calls)) == ([], 1)
 
 
 def leave() -> Agent:
@@ -131,7 +131,7 @@ async def test_a_neighbour_hands_off_while_the_inner_run_waits(order: list[int])
     )
     if response.stop == "waiting":  # the handoff waits with the call before it
         assert order == [0, 1]
-        assert [each.id for each in response.waiting if each.reason] == ["p"]
+        assert [each.id for each in response.open_calls if each.reason] == ["p"]
         return
     assert UNKNOWN in answers(response)
     assert [each.id for each in response.unknown_calls] == ["p"]

@@ -88,7 +88,7 @@ async def test_a_user_sees_the_calls_at_each_level() -> None:
     async with AsyncSwarm(ScriptedModel(nest.steps).client()).stream(nest.agent, "Go") as run:
         events = [event async for event in run]
     nest.history = json.loads(json.dumps([USER, *run.response.messages]))
-    (shown,) = run.response.waiting
+    (shown,) = run.response.open_calls
     assert shown.data == open_calls(nest.history)[0].data
     assert [event.data for event in events if isinstance(event, CallWaiting)] == [shown.data]
     data = inside(shown.data, 3)
@@ -135,7 +135,7 @@ async def test_stored_messages_that_are_none(messages: Any) -> None:
     (shown,) = open_calls(nest.history)
     assert shown.data["waiting"] == []
     left = await AsyncSwarm(ScriptedModel([]).client()).run(nest.agent, nest.history, resume={})
-    assert (left.stop, left.waiting) == ("waiting", [shown])
+    assert (left.stop, left.open_calls) == ("waiting", [shown])
     with pytest.raises(ConfigurationError, match="messages"):
         await nest.run(resume={"b": True})
     assert nest.ran == []
@@ -152,7 +152,7 @@ async def test_calls_inside_that_are_decided_one_by_one(depth: int) -> None:
     nest = Nest(depth, refunds=8)
     response = await nest.run()
     for order in range(8):
-        shown = inside(response.waiting[0].data, depth)
+        shown = inside(response.open_calls[0].data, depth)
         assert [each["id"] for each in shown["waiting"]] == [f"r{n}" for n in range(order, 8)]
         before, decision = nest.size, Reply({f"r{order}": True})
         for _ in range(depth - 1):
@@ -189,7 +189,7 @@ class Waiting:
     async def start(self) -> list[Any]:
         """Run until the outer call waits, and return the history as a storage gives it back."""
         response = await AsyncSwarm(self.model().client()).run(self.agent, "Go")
-        (waits,) = response.waiting
+        (waits,) = response.open_calls
         assert (response.stop, waits.id, self.ran) == ("waiting", "outer_1", [])
         assert waits.reason == "Payer: refund needs approval; Payer: refund needs approval"
         assert [each["id"] for each in waits.data["waiting"]] == ["a", "b"]

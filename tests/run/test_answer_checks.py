@@ -233,7 +233,7 @@ async def test_a_run_that_is_cancelled_during_the_check_keeps_its_answer(answer:
     async def noted(value: Trip) -> None:
         checked.append(value)
 
-    if response.waiting:
+    if response.open_calls:
         resumed = await swarm.run(agent, history, resume=True, output=Output(Trip, check=noted))
         assert (resumed.stop, checked, len(model.requests)) == ("answer", [Trip(city="Rome")], 1)
         check_history([*history, *resumed.messages])

@@ -63,7 +63,7 @@ async def test_calls_that_are_not_run_here_stay_open() -> None:
     """With execute_tools=False the budget answers no call."""
     shop = Shop(looks(0, 1))
     response = await shop.run(Budget(tool_calls=0), execute_tools=False)
-    assert (response.stop, contents(response), len(response.waiting)) == ("tool_calls", [], 2)
+    assert (response.stop, contents(response), len(response.open_calls)) == ("tool_calls", [], 2)
 
 
 async def test_a_resumed_call_counts_and_a_denied_one_does_not() -> None:
@@ -87,7 +87,7 @@ async def test_calls_that_need_an_approval_are_counted_once_it_is_given() -> Non
 
     shop.agent.functions.append(pay)
     first = await shop.run(Budget(tool_calls=1))
-    assert ([each.id for each in first.waiting], shop.ran) == (["a", "l", "b"], [])
+    assert ([each.id for each in first.open_calls], shop.ran) == (["a", "l", "b"], [])
     history = [USER, *first.messages]
     second = await shop.run(Budget(tool_calls=2), history, resume={"a": True, "l": True, "b": True})
     assert shop.ran == ["pay", 0]

@@ -62,7 +62,7 @@ class Bank:
         resume = False if decision is None else {"call_1": decision}
         response = await self.swarm.run(self.agent, self.history, resume=resume)
         self.history = stored(response, self.history)
-        assert open_calls(self.history) == response.waiting
+        assert open_calls(self.history) == response.open_calls
         return response
 
 
@@ -71,13 +71,13 @@ async def test_changed_arguments_stay_when_the_function_asks() -> None:
     bank = Bank()
     await bank.decide()
     asked = await bank.decide(Approve({"amount": 80}))
-    assert [(each.arguments, each.reason) for each in asked.waiting] == [('{"amount": 80}', "From which account?")]
+    assert [(each.arguments, each.reason) for each in asked.open_calls] == [('{"amount": 80}', "From which account?")]
     with pytest.raises(ConfigurationError, match=r"but the call has \{'amount': 80\}"):
         await bank.decide(Reply("giro", expected={"amount": 1000}))
     with pytest.raises(ConfigurationError, match=r"but the call has \{'amount': 80\}"):
         await bank.decide({"answer": "giro", "expected": {"amount": 1000}})
     asked = await bank.decide(Reply("giro", expected={"amount": 80}))
-    assert [(each.arguments, each.reason, each.answer) for each in asked.waiting] == [
+    assert [(each.arguments, each.reason, each.answer) for each in asked.open_calls] == [
         ('{"amount": 80}', "needs approval", "giro")
     ]
     assert bank.ran == []
@@ -98,7 +98,7 @@ async def test_changed_arguments_stay_while_a_call_is_undecided(decision: Any, a
     async with bank.swarm.stream(bank.agent, bank.history, resume={}) as run:
         events = [event async for event in run if isinstance(event, CallWaiting)]
     assert [each.arguments for each in events] == ['{"amount": 80}']
-    assert (run.response.messages, run.response.waiting) == ([], open_calls(bank.history))
+    assert (run.response.messages, run.response.open_calls) == ([], open_calls(bank.history))
     await bank.decide(Reply("giro"))
     await bank.decide(decision)
     assert bank.ran == [(amount, "giro", ["giro", "savings"])]
@@ -117,10 +117,13 @@ async def test_an_answer_is_no_approval(approve: Any, is_asked: bool) -> None:
     """A question of a middleware comes before the approval, and its answer stays until the approval comes."""
     bank = Bank(approve=approve, asks=False, guards=True)
     asked = await bank.decide()
-    assert [each.reason for each in asked.waiting] == ["Which cost centre?"]
+    assert [each.reason for each in asked.open_calls] == ["Which cost centre?"]
     second = await bank.decide(Reply("cc 7"))
     if is_asked:
-        assert ([(each.reason, each.answer) for each in second.waiting], bank.ran) == ([("needs approval", "cc 7")], [])
+        assert ([(each.reason, each.answer) for each in second.open_calls], bank.ran) == (
+            [("needs approval", "cc 7")],
+            [],
+        )
         with pytest.raises(ConfigurationError, match="asks for an approval and not for data"):
             await bank.decide(Reply("cc 8"))
         second = await bank.decide(True)
@@ -143,7 +146,7 @@ async def test_no_history_turns_an_answer_into_an_approval(forged: Any) -> None:
     await bank.decide()
     bank.history[-1]["waiting"] = [{"index": 0, **forged}]
     asked = await bank.decide(Reply("blue"))
-    assert ([(each.reason, each.answer) for each in asked.waiting], bank.ran) == ([("needs approval", "blue")], [])
+    assert ([(each.reason, each.answer) for each in asked.open_calls], bank.ran) == ([("needs approval", "blue")], [])
 
 
 @pytest.mark.parametrize("arguments", [5, None, {"amount": object()}], ids=["number", "None", "object"])
@@ -253,7 +256,7 @@ async def test_nothing_in_the_history_can_approve_a_plain_function() -> None:
     ]
     history = [{"role": "assistant", "content": None, "tool_calls": asked, "waiting": []}]
     response = await shop.run(history, resume={"a": False})
-    assert (response.stop, response.waiting[0].reason, shop.ran) == ("waiting", "not decided", [])
+    assert (response.stop, response.open_calls[0].reason, shop.ran) == ("waiting", "not decided", [])
 
 
 # --- mistakes ---

@@ -250,7 +250,7 @@ class Conversation:
             response = await self.run(declared=declared, concurrent=concurrent, resume=resume)
             if response.stop != "waiting":
                 break
-            asking = [each.index for each in response.waiting if each.reason is not None]
+            asking = [each.index for each in response.open_calls if each.reason is not None]
             clicked += [n for n in order if n in asking and n not in clicked][:1]
             resume = {n: self.decision(n) for n in clicked if n in asking}
         assert response.stop == "answer"
@@ -311,7 +311,7 @@ def test_an_undeclared_call_fails_the_run_and_loses_no_call(
             await conversation.to_end(order, declared=False, concurrent=True)
         response, told = conversation.response, answers_in(conversation.history)
         assert response is not None and response.stop == "error" and response.unknown_calls == []
-        open_calls = {each.id for each in response.waiting}
+        open_calls = {each.id for each in response.open_calls}
         assert open_calls.isdisjoint(told) and open_calls.union(told) == {f"c{n}" for n in range(len(kinds))}
         for n in range(len(kinds)):
             has_run = f"c{n}" in told and told[f"c{n}"] != "not run: interrupted"
@@ -358,7 +358,7 @@ async def test_the_other_calls_of_the_group_finish_first() -> None:
 
     response = await fails([ask, slow], call("ask", n=0), call("slow"))
     assert (ended, told(response), response.context_variables) == (["slow"], ["slow"], {"slow": True})
-    assert [each.name for each in response.waiting] == ["ask"]
+    assert [each.name for each in response.open_calls] == ["ask"]
 
 
 @pytest.mark.anyio
@@ -366,7 +366,7 @@ async def test_a_handoff_of_the_group_closes_the_call() -> None:
     """The next agent may not have its function."""
     desk = Desk()
     response = await fails(desk.functions(helper(desk)), call("ask", n=0), call("leaves", n=1))
-    assert (response.agent.name, response.waiting, told(response)[0]) == ("Next 1", [], "not run: interrupted")
+    assert (response.agent.name, response.open_calls, told(response)[0]) == ("Next 1", [], "not run: interrupted")
 
 
 async def alone_with_dict(n: int, context_variables: Json) -> str:
@@ -394,7 +394,7 @@ async def test_a_function_whose_calls_run_alone_needs_no_declaration(ask: Any) -
         model = ScriptedModel([[call("ask", n=0), call("looks", n=1)], "Done."])
         swarm, agent = AsyncSwarm(model.client()), Agent(functions=[desk.looks, tool(name="ask")(made)])
         first = await swarm.run(agent, "Go")
-        assert [(each.name, each.reason) for each in first.waiting] == [("ask", "Which?"), ("looks", None)]
+        assert [(each.name, each.reason) for each in first.open_calls] == [("ask", "Which?"), ("looks", None)]
         second = await swarm.run(agent, [USER, *first.messages], resume={0: Reply("this")})
         assert told(second) == ["asked", "looked 1"]
 
@@ -406,7 +406,7 @@ async def test_an_eager_call_needs_the_declaration_too(eager: Any) -> None:
     desk = Desk()
     functions = [tool(repeatable=True)(each) for each in (direct(desk), desk.looks)]
     response = await fails(functions, call("ask", n=0), call("looks", n=1), eager_tools=eager)
-    assert ([each.name for each in response.waiting], told(response)) == (["ask"], ["looked 1"])
+    assert ([each.name for each in response.open_calls], told(response)) == (["ask"], ["looked 1"])
 
 
 def holds(handlers: Handlers) -> Handlers:
@@ -437,7 +437,11 @@ async def test_a_middleware_declares_too(middleware: Any, eager: Any) -> None:
         middleware=[middleware],
         eager_tools=eager,
     )
-    assert ([each.name for each in response.waiting], told(response), desk.effects) == (["looks"], ["paid 1"], {1: 1})
+    assert ([each.name for each in response.open_calls], told(response), desk.effects) == (
+        ["looks"],
+        ["paid 1"],
+        {1: 1},
+    )
 
 
 @pytest.mark.anyio
@@ -451,7 +455,7 @@ async def test_a_middleware_in_which_a_call_has_run_leaves_its_call_unknown() ->
         return replace(handlers, call_tool=call_tool)
 
     response = await fails([Desk().looks], call("looks", n=0), match="a middleware raised Hold", middleware=[asks_late])
-    assert ([each.name for each in response.unknown_calls], response.waiting) == (["looks"], [])
+    assert ([each.name for each in response.unknown_calls], response.open_calls) == (["looks"], [])
 
 
 @pytest.mark.anyio
@@ -466,7 +470,7 @@ async def test_a_middleware_may_hold_a_call_that_may_wait_anyway(options: Json) 
     model = ScriptedModel([[call("looks", n=0), call("leaves", n=1)], "Done."])
     agent = Agent(functions=[tool(**options)(desk.looks), desk.leaves])
     response = await AsyncSwarm(model.client(), middleware=[holds]).run(agent, "Go")
-    assert [each.reason for each in response.waiting] == ["May it look?", None]
+    assert [each.reason for each in response.open_calls] == ["May it look?", None]
 
 
 @pytest.mark.anyio
@@ -506,7 +510,7 @@ async def test_calls_under_a_middleware_that_may_hold_keep_the_order(effect: str
         response = await swarm.run(agent, history)
         while response.stop == "waiting":
             history = [*history, *response.messages]
-            asking = [each.index for each in response.waiting if each.reason]
+            asking = [each.index for each in response.open_calls if each.reason]
             response = await swarm.run(agent, history, response.context_variables, resume=dict.fromkeys(asking, True))
         seen.append((answers_in([*history, *response.messages]), desk.effects, response.agent.name))
     assert seen[0] == seen[1]
@@ -529,7 +533,7 @@ async def test_a_decided_call_whose_arguments_change_again_waits_before_a_handof
     swarm = AsyncSwarm(model.client(), middleware=[guard])
     first = await swarm.run(agent, "Go", execute_tools=False)
     second = await swarm.run(agent, [USER, *first.messages], resume={"a": True, "b": True})
-    assert [each.id for each in second.waiting] == ["a", "b"]
+    assert [each.id for each in second.open_calls] == ["a", "b"]
     assert (second.stop, desk.effects, second.agent.name) == ("waiting", {}, "A")
 
 
@@ -557,7 +561,7 @@ async def test_an_agent_as_a_tool_passes_the_error_on_after_the_other_calls(has_
         await AsyncSwarm(ScriptedModel(script).client()).run(agent, "Go")
     response = caught.value.response
     assert response is not None
-    unknown, waiting = [[each.name for each in calls] for calls in (response.unknown_calls, response.waiting)]
+    unknown, waiting = [[each.name for each in calls] for calls in (response.unknown_calls, response.open_calls)]
     assert (unknown, waiting) == ((["inner"], []) if has_started else ([], ["inner"]))
     assert "slow" in told(response)
 
@@ -586,7 +590,7 @@ async def test_a_call_that_has_waited_keeps_its_question() -> None:
         await swarm.run(Agent(name="A", functions=[ask_twice]), history, resume={"a": Reply("Monday")})
     assert caught.value.response is not None
     history = json.loads(json.dumps([*history, *caught.value.response.messages]))
-    assert [(each.reason, each.data) for each in caught.value.response.waiting] == [("Which day?", {"n": 0})]
+    assert [(each.reason, each.data) for each in caught.value.response.open_calls] == [("Which day?", {"n": 0})]
     third = await swarm.run(
         Agent(name="A", functions=[tool(may_wait=True)(ask_twice)]), history, resume={"a": Reply("noon")}
     )

@@ -146,7 +146,7 @@ async def test_its_events_are_the_progress_of_the_outer_call(desk: Desk) -> None
 async def test_a_call_inside_waits_and_the_outer_call_with_it(desk: Desk) -> None:
     """After the approval, finished calls do not run again, and the fixed values are the same as in the first execution."""
     response = await run(desk, LOOK, [*LOOK, *PAY])
-    (waiting,) = response.waiting
+    (waiting,) = response.open_calls
     assert (waiting.reason, [each["id"] for each in waiting.data["waiting"]]) == ("pay needs approval", ["outer.2"])
 
     async def later(calls: InnerCalls, steps: list[Step]) -> str:
@@ -367,7 +367,7 @@ async def test_a_question_of_the_function_itself_is_refused_when_it_runs_again(d
 
     agent = desk.agent(asking)
     response = await swarm_of([]).run(agent, "Go")
-    assert response.waiting[0].reason == "Really?"
+    assert response.open_calls[0].reason == "Really?"
     with pytest.raises(ConfigurationError, match="it has no calls in its data"):
         await resumed(agent, response, Reply({}))
 

@@ -169,7 +169,7 @@ async def test_a_value_has_one_meaning(kind: str, value: str, face: Any, tmp_pat
         return
     response = await face(desk, resume, tmp_path)
     assert desk.ran == [expected] * bool(expected)
-    assert (response.stop, [each.id for each in response.waiting]) == (
+    assert (response.stop, [each.id for each in response.open_calls]) == (
         ("answer", []) if expected else ("waiting", ["c"])
     )
 
@@ -182,11 +182,11 @@ async def test_true_runs_the_calls_that_come_before_a_call_that_needs_a_decision
     response = await AsyncSwarm(model.client()).run(desk.agent, "Go", execute_tools=False)
     desk.history += response.messages
     response = await AsyncSwarm(answering()).run(desk.agent, desk.history, resume=True)
-    assert (response.waiting[0].id, response.waiting[0].reason) == ("c", "needs approval")
+    assert (response.open_calls[0].id, response.open_calls[0].reason) == ("c", "needs approval")
     before = list(desk.ran)
     desk.history += json.loads(json.dumps(response.messages))
     again = await AsyncSwarm(answering()).run(desk.agent, desk.history, resume=True)
-    assert (again.stop, again.waiting, desk.ran) == ("waiting", response.waiting, before)
+    assert (again.stop, again.open_calls, desk.ran) == ("waiting", response.open_calls, before)
     done = await AsyncSwarm(answering()).run(desk.agent, desk.history, resume={"c": True})
     assert (done.text, sorted(desk.ran)) == ("Done.", ["look", "look", "pay"])
 
@@ -204,7 +204,7 @@ async def test_true_does_not_reach_the_run_inside_a_call_that_waits() -> None:
     for resume in (True, {"c": Reply({})}):
         model = ScriptedModel([])
         response = await AsyncSwarm(model.client()).run(outer, history, resume=resume)
-        assert (response.stop, response.waiting[0].data, desk.ran) == ("waiting", first.waiting[0].data, ["look"])
+        assert (response.stop, response.open_calls[0].data, desk.ran) == ("waiting", first.open_calls[0].data, ["look"])
         assert not model.requests
     response = await AsyncSwarm(answering()).run(outer, history, resume=Approve.all())
     assert (response.text, desk.ran) == ("Done.", ["look", "pay"])

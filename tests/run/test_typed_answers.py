@@ -273,7 +273,7 @@ async def test_an_answer_beside_a_call_that_waits() -> None:
     )
     scene = Scene([final(city="Rome"), call("browser", call_id="b")], final(city="Oslo"), functions=[browser])
     response = await scene.run(output=Trip)
-    assert (response.stop, [each.name for each in response.waiting]) == ("waiting", ["browser"])
+    assert (response.stop, [each.name for each in response.open_calls]) == ("waiting", ["browser"])
     with pytest.raises(OutputError, match="a call waits for a decision"):
         _ = response.output
     history = [{"role": "user", "content": "Go"}, *response.messages]

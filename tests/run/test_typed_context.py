@@ -194,7 +194,7 @@ async def test_an_approval_decides_by_a_view() -> None:
         resources={"db": Database()},
     )  # fmt: skip
     asked = await swarm.run(agent, "Go", ADA)
-    assert [(each.id, each.reason) for each in asked.waiting] == [("b", "only 8")]
+    assert [(each.id, each.reason) for each in asked.open_calls] == [("b", "only 8")]
     assert asked.context_variables["points"] == 8
     history = [{"role": "user", "content": "Go"}, *asked.messages]
     response = await swarm.run(agent, history, asked.context_variables, resume={"b": True})

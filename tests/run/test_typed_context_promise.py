@@ -152,13 +152,13 @@ async def carried_out(
     response = await swarm.run(first, [USER], START)
     history, waits = [USER, *response.messages], list[tuple[str, ...]]()
     while response.stop == "waiting":
-        waits.append(tuple(each.id for each in response.waiting))
+        waits.append(tuple(each.id for each in response.open_calls))
         if len(waits) > 20:
             break
         context = response.context_variables
         if through_json:
             history, context = json.loads(json.dumps([history, context]))
-        decisions = {each.id: len(waits) not in denied for each in response.waiting}
+        decisions = {each.id: len(waits) not in denied for each in response.open_calls}
         response = await swarm.run(response.agent, history, context, resume=decisions)
         history += response.messages
     check_history(history, allow_open=True, ordered=False)

@@ -35,9 +35,9 @@ async def test_a_call_that_needs_approval_stays_open() -> None:
     """The run stops, and the open call is listed and has no tool message."""
     shop = Shop([call("refund", order=7)])
     response = await shop.run()
-    open_call = OpenCall(0, response.waiting[0].id, "refund", '{"order": 7}', "A", "needs approval", None)
-    assert (response.stop, response.waiting, shop.ran) == ("waiting", [open_call], [])
-    assert open_calls(stored(response)) == response.waiting
+    open_call = OpenCall(0, response.open_calls[0].id, "refund", '{"order": 7}', "A", "needs approval", None)
+    assert (response.stop, response.open_calls, shop.ran) == ("waiting", [open_call], [])
+    assert open_calls(stored(response)) == response.open_calls
     check_history(response.messages, allow_open=True)
 
 
@@ -46,7 +46,7 @@ async def test_an_approved_call_runs_and_the_model_goes_on() -> None:
     shop = Shop([call("refund", call_id="call_1", order=7)], "Done.")
     history = stored(await shop.run())
     response = await shop.run(history, resume={"call_1": Approve(expected={"order": 7})})
-    assert (response.text, shop.ran, response.waiting) == ("Done.", [("refund", 7)], [])
+    assert (response.text, shop.ran, response.open_calls) == ("Done.", [("refund", 7)], [])
     assert "waiting" not in json.dumps(shop.model.requests[-1].body)
     check_history([*history, *response.messages])
 
@@ -55,7 +55,7 @@ async def test_a_function_that_asks_gets_the_answer() -> None:
     """The data of Hold is in the history; the function runs again with the answer and its data."""
     shop = Shop([call("ask", call_id="call_1", what="account")], "Done.")
     first = await shop.run()
-    assert (first.waiting[0].reason, first.waiting[0].data) == ("Which account?", {"of": "account"})
+    assert (first.open_calls[0].reason, first.open_calls[0].data) == ("Which account?", {"of": "account"})
     response = await shop.run(stored(first), resume={"call_1": Reply("the second")})
     assert shop.ran == [("ask", "the second", {"of": "account"})]
     assert contents(response) == ["took the second"]
@@ -74,7 +74,7 @@ async def test_a_function_may_ask_again() -> None:
     second = await shop.run(before, resume={"call_1": Reply(1)})
     history = stored(second, before)
     assert [(each.reason, each.data) for each in open_calls(history)] == [("And which bank?", "account")]
-    assert second.waiting == open_calls(history)
+    assert second.open_calls == open_calls(history)
     third = await shop.run(history, resume={"call_1": "none"})
     assert third.text == "Done."
     assert [each["role"] for each in shop.model.requests[-1].messages] == ["system", "user", "assistant", "tool"]
@@ -101,7 +101,7 @@ async def test_calls_that_run_and_calls_that_wait() -> None:
     )  # fmt: skip
     response = await shop.run()
     assert sorted(shop.ran) == [("look", "1"), ("look", "2"), ("note", "1")]
-    assert [(each.index, each.reason) for each in response.waiting] == [(2, "needs approval"), (4, None), (5, None)]
+    assert [(each.index, each.reason) for each in response.open_calls] == [(2, "needs approval"), (4, None), (5, None)]
     assert response.agent is shop.agent
     check_history(response.messages, allow_open=True, ordered=False)
     end = await shop.run(stored(response), resume={"call_1": True})
@@ -121,7 +121,7 @@ async def test_a_decision_about_a_call_that_was_not_reached() -> None:
     shop = Shop(steps, "Done.")
     first = await shop.run()
     second = await shop.run(stored(first), resume={"b": True})
-    assert second.waiting == first.waiting == open_calls(stored(second, stored(first)))
+    assert second.open_calls == first.open_calls == open_calls(stored(second, stored(first)))
     assert shop.ran == []
 
 
@@ -130,7 +130,7 @@ async def test_a_call_that_was_not_reached_asks_about_no_invalid_arguments() -> 
     refunds = [call("refund", order=1), call("note", text="1"), call("refund", order="many"), call("refund", order=2)]
     shop = Shop(refunds, "Done.")
     first = await shop.run()
-    assert [each.arguments for each in first.waiting if each.reason] == ['{"order": 1}', '{"order": 2}']
+    assert [each.arguments for each in first.open_calls if each.reason] == ['{"order": 1}', '{"order": 2}']
     second = await shop.run(stored(first), resume=Approve.all())
     assert [text for text in contents(second) if "many" in text] == [contents(second)[2]]
     assert shop.ran == [("refund", 1), ("note", "1"), ("refund", 2)]
@@ -150,8 +150,8 @@ async def test_an_approval_that_cannot_be_carried_out_yet_is_logged(caplog: pyte
     first = await shop.run()
     assert "not reach" not in caplog.text
     response = await shop.run(stored(first), resume={"b": Approve({"text": "2"}), "c": False, "e": True})
-    assert [each.id for each in response.waiting] == ["a", "b", "d", "e"]
-    assert [each.arguments for each in response.waiting][1] == '{"text": "1"}'
+    assert [each.id for each in response.open_calls] == ["a", "b", "d", "e"]
+    assert [each.arguments for each in response.open_calls][1] == '{"text": "1"}'
     assert (shop.ran, contents(response)) == ([], ["not run: denied by the user"])
     (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
     assert "decisions on calls that the run did not reach" in record.getMessage()
@@ -183,9 +183,9 @@ async def test_a_history_that_was_not_executed_is_decided_call_by_call() -> None
     """After execute_tools=False, an undecided call stays open, whatever its function."""
     shop = Shop([call("note", call_id="a", text="1"), call("note", call_id="b", text="2")], "Done.")
     first = await shop.run(execute_tools=False)
-    assert (first.stop, [each.id for each in first.waiting]) == ("tool_calls", ["a", "b"])
+    assert (first.stop, [each.id for each in first.open_calls]) == ("tool_calls", ["a", "b"])
     second = await shop.run(stored(first), resume={"a": True})
-    assert (second.stop, shop.ran, [each.reason for each in second.waiting]) == (
+    assert (second.stop, shop.ran, [each.reason for each in second.open_calls]) == (
         "waiting",
         [("note", "1")],
         ["not decided"],

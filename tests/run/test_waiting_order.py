@@ -26,7 +26,7 @@ async def test_calls_of_one_id_and_name(concurrent: bool) -> None:
     agent = Agent(name="A", functions=[pay])
     swarm = AsyncSwarm(ScriptedModel([calls, "Done."]).client(), concurrent_tools=concurrent)
     response = await swarm.run(agent, "Go")
-    assert [each.reason for each in response.waiting] == ["needs approval", None]
+    assert [each.reason for each in response.open_calls] == ["needs approval", None]
     history = [{"role": "user", "content": "Go"}, *response.messages]
     response = await swarm.run(agent, history, resume={0: True, 1: True})
     assert [each["content"] for each in response.messages] == ["paid 500", "paid 5", "Done."]
@@ -74,4 +74,4 @@ async def test_a_middleware_that_makes_a_call_wait(middleware: list[Any], concur
     swarm = AsyncSwarm(model.client(), middleware=middleware, concurrent_tools=concurrent)
     response = await swarm.run(Agent(name="A", functions=[looks, leaves]), "Go")
     assert response.stop == "waiting"
-    assert [each.reason for each in response.waiting] == ["May it look?", None]
+    assert [each.reason for each in response.open_calls] == ["May it look?", None]

@@ -260,9 +260,9 @@ class Conversation:
         self.history = json.loads(json.dumps([*self.history, *response.messages]))
         self.context, self.agent, self.stop = response.context_variables, response.agent.name, response.stop
         check_history(self.history, allow_open=True, ordered=False)
-        assert response.waiting == self.open
+        assert response.open_calls == self.open
         if response.stop == "waiting":
-            assert any(each.reason is not None for each in response.waiting)
+            assert any(each.reason is not None for each in response.open_calls)
         assert self.world.had_own_data
         assert len(set(self.world.ran)) == len(self.world.ran)
         assert not self.refused & set(self.world.ran)

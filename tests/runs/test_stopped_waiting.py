@@ -62,7 +62,7 @@ async def test_a_run_that_is_cancelled_while_a_call_waits_and_others_run_leaves_
         with pytest.raises(AnswersRefused, match="does not wait for an answer"):
             await run.answer({"1": True})
         stored = await history_of(runs)
-    assert (response.stop, response.waiting, stored.waiting) == ("cancelled", [], [])
+    assert (response.stop, response.open_calls, stored.open_calls) == ("cancelled", [], [])
     for history in (response.messages, stored.messages[1:]):
         answers = {each["tool_call_id"]: each["content"] for each in history if each["role"] == "tool"}
         assert answers == {"1": INTERRUPTED, "2": OUTCOME_UNKNOWN, "3": "looked"}
@@ -100,7 +100,7 @@ async def test_the_open_calls_of_a_run_that_ended_otherwise_can_be_closed(ends: 
         stored = await history_of(runs)
     assert (after.type, after.fields.get("reason")) == (before.type, before.fields.get("reason"))
     assert after.response["stop"] == before.response["stop"]
-    assert (after.response["waiting"], stored.waiting, stored.stop) == ([], [], before.response["stop"])
+    assert (after.response["waiting"], stored.open_calls, stored.stop) == ([], [], before.response["stop"])
 
 
 async def test_an_answer_that_replaces_a_run_continues_its_waiting_call() -> None:
@@ -136,7 +136,7 @@ async def test_a_resumed_run_has_its_answers_in_the_order_of_the_calls() -> None
         first = await started(runs)
         await first.result()
         second = await first.answer({"1": Reply("wait"), "2": Reply("wait"), "3": Reply("go")})
-        assert [each.id for each in (await second.result()).waiting] == ["1", "2"]
+        assert [each.id for each in (await second.result()).open_calls] == ["1", "2"]
         await second.cancel()
         response, stored = await second.result(), await runs.store.load("ann/c")
     assert stored is not None
@@ -219,7 +219,7 @@ async def test_a_call_that_waits_beside_an_unknown_call_with_its_id_did_not_run(
     swarm = AsyncSwarm(model.client(), middleware=[loses_the_first_call])
     async with LocalRuns(swarm, agents=Agent(functions=[pay])) as runs:
         run = await started(runs)
-        assert [each.index for each in (await run.result()).waiting] == [1]
+        assert [each.index for each in (await run.result()).open_calls] == [1]
         await run.cancel()
         response, stored = await run.result(), await history_of(runs)
     assert [message["content"] for message in response.messages[1:]] == [OUTCOME_UNKNOWN, INTERRUPTED]

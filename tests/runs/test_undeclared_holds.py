@@ -62,6 +62,6 @@ async def test_a_conversation_continues_with_the_declared_function() -> None:
     assert (results(kept.messages), kept.unknown_calls) == (["looked"], [])
     conversation = Conversation(store, "c", swarm, agent=agent(declared=True))
     asked = await conversation.resume()
-    assert [(each.id, each.reason) for each in asked.waiting] == [("a", "Which?")]
+    assert [(each.id, each.reason) for each in asked.open_calls] == [("a", "Which?")]
     answered = await conversation.resume({"a": Reply("this")})
     assert (answered.text, results(answered.messages)) == ("Done.", ["asked this"])

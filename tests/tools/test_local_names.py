@@ -224,7 +224,7 @@ async def test_instructions_find_the_local_type_of_the_context() -> None:
 
 
 def returning() -> Callable[..., Any]:
-    class Reply(TypedDict):
+    class Answer(TypedDict):
         n: int
 
     def ask(n: int) -> Answer:

@@ -261,19 +261,19 @@ later: dict[str, Decision] = {"a": True, "b": "told instead"}
 
 async def decided() -> None:
     first = await swarm.run(cashier, "Pay!")
-    assert_type(first.waiting, list[OpenCall])
+    assert_type(first.open_calls, list[OpenCall])
     assert_type(open_calls(first.messages), list[OpenCall])
     await swarm.run(cashier, first.messages, resume={"a": Approve({"amount": 3}), "b": Deny("no"), "c": Reply(4)})
     await swarm.run(cashier, first.messages, resume=Approve.all())
     assert_type(Approve.all(), AllApproved)
     await swarm.run(cashier, first.messages, resume={0: False, "b": {"answer": 3}})
     await swarm.run(cashier, first.messages, resume=later)
-    await swarm.run(cashier, first.messages, resume={each.id: False for each in first.waiting})
+    await swarm.run(cashier, first.messages, resume={each.id: False for each in first.open_calls})
     with Swarm() as plain_swarm:
         plain_swarm.run(cashier, first.messages, resume={"a": True, "b": Deny("no")})
         plain_swarm.run(cashier, first.messages, stream=True, resume={0: Approve(expected={"amount": 3})})
         with plain_swarm.stream(cashier, first.messages, resume=later) as run:
-            assert_type(run.response.waiting, list[OpenCall])
+            assert_type(run.response.open_calls, list[OpenCall])
 
 
 async def is_open(trip: Trip, hotel: Resource[Hotel], context_variables: Mapping[str, object]) -> None: ...

@@ -197,7 +197,7 @@ def public_data(data: Any) -> Any:
     if not is_run_inside(data):
         return data
     try:
-        calls = unanswered_calls(data["messages"])
+        calls = open_calls(data["messages"])
     except (ConfigurationError, RecursionError):  # other code has changed the history; a resume will raise the error
         calls = []
     shown = [{name: getattr(call, name) for name in OpenCall.__slots__} for call in calls]
@@ -225,7 +225,7 @@ def without_old_entries(messages: Sequence[Message]) -> list[Message]:
     An inner run is stored again after each decision. The entry of a decided call may itself contain an inner run, so old
     entries would make the stored data larger each time.
     """
-    entries, open_ones = waiting_entries(messages) or {}, unanswered_calls(messages)
+    entries, open_ones = waiting_entries(messages) or {}, open_calls(messages)
     kept = [
         {key: value for key, value in message.items() if key != WAITING}
         for message in messages

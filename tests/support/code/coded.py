@@ -63,7 +63,7 @@ def unknown(response: Response | Stored) -> list[str]:
 
 def waiting_inside(response: Response) -> list[Json]:
     """Return the calls inside the code that wait."""
-    (outer,) = response.waiting
+    (outer,) = response.open_calls
     calls: list[Json] = outer.data["waiting"]
     return calls
 

@@ -372,7 +372,7 @@ async def _asked(
                 error = f"`{type(event.error).__name__}`" if event.error else ""
     messages = run.response.messages
     if decision is not None:
-        (waiting,) = run.response.waiting
+        (waiting,) = run.response.open_calls
         async with model.client() as client:
             swarm = AsyncSwarm(client)
             response = await swarm.run(run.response.agent, [USER, *messages], resume={waiting.id: decision})

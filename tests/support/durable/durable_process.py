@@ -206,7 +206,7 @@ class User:
         """Answer a waiting run; other processes do the same, so it may be answered twice."""
         try:
             run = await self.runs.find_run(record.id)
-            waiting = (await run.result()).waiting
+            waiting = (await run.result()).open_calls
             await run.answer({call.id: is_approved(record.id) for call in waiting})
             note("answered", record.id)
         except Exception as error:

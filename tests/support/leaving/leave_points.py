@@ -214,8 +214,8 @@ def check_kept(moment: Moment, response: Response) -> None:
     answers = {message["tool_name"]: message["content"] for message in response.messages if message["role"] == "tool"}
     assert answers == moment.answers
     assert tuple(name for name in asked_for if name not in answers) == moment.open
-    assert tuple(each.name for each in response.waiting) == moment.open
-    asking = [each.name for each in response.waiting if each.reason is not None]
+    assert tuple(each.name for each in response.open_calls) == moment.open
+    asking = [each.name for each in response.open_calls if each.reason is not None]
     assert asking == [name for name in moment.open if name in ("waits", "helper")]
 
 

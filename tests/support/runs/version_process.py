@@ -182,7 +182,11 @@ class Actor:
         )
 
     def _shown(self, response: Any) -> Any:
-        return {"text": response.text, "stop": response.stop, "waiting": [call.id for call in response.waiting]}
+        return {
+            "text": response.text,
+            "stop": response.stop,
+            "waiting": [call.id for call in getattr(response, "open_calls", None) or response.waiting],
+        }
 
     # --- batches ---
 

@@ -66,7 +66,7 @@ class Featured:
         """Run, decide on the calls that wait, and resume, some times. Returns the last response."""
         response = await self._one(swarm, first, "start", may_leave=may_leave, **options)
         for number in range(rounds):
-            decisions = self.decisions(response.waiting, number)
+            decisions = self.decisions(response.open_calls, number)
             if not decisions:
                 break
             response = await self._one(swarm, response.agent, str(number), resume=decisions, **options)
@@ -348,7 +348,7 @@ async def agent_tools(world: World) -> None:
         ledger.check_run(each.messages, each.unknown)
         each.check_usage()
         check_budget(each, provider, budget, world)
-        if each.is_clean and budget is None and not each.response.waiting:
+        if each.is_clean and budget is None and not each.response.open_calls:
             lost = [key for key, which in ledger.names.items() if which in APPROVED and key not in ledger.decided]
             assert not lost, f"the calls {lost} that wait were never asked"
 

@@ -71,12 +71,12 @@ class Chats:
         try:
             response = await self._say(chat, action(self._day.rand))
             for _ in range(3):
-                if response is None or not response.waiting or self._day.chance(0.25):
+                if response is None or not response.open_calls or self._day.chance(0.25):
                     break
                 stored = await chat.load()  # another message at the same time may have closed the calls
-                if not stored.waiting:
+                if not stored.open_calls:
                     break
-                response = await chat.resume(decisions(self._day, stored.waiting), revision=stored.revision)
+                response = await chat.resume(decisions(self._day, stored.open_calls), revision=stored.revision)
                 self._note(response)
         except Conflict:
             self._day.counts[f"{self._label}: conflicts"] += 1
@@ -134,9 +134,9 @@ class Durable:
                 return
             response = await run.result()
             for _ in range(3):
-                if not response.waiting or day.chance(0.3):
+                if not response.open_calls or day.chance(0.3):
                     break
-                run = await run.answer(decisions(day, response.waiting))
+                run = await run.answer(decisions(day, response.open_calls))
                 response = await run.result()
                 day.counts["durable: answers"] += 1
             if day.chance(0.2):

@@ -61,10 +61,10 @@ async def waiting_calls(world: World) -> None:
         swarm, history = world.swarm(provider(world, name)), [{"role": "user", "content": "go"}]
         response = await world.run(swarm, agent(name), history, name=f"{name} start")
         for round_ in range(4):
-            if not response.waiting:
+            if not response.open_calls:
                 return
             history = [*history, *response.messages]
-            decisions = {call.index: decided(name, call) for call in response.waiting}
+            decisions = {call.index: decided(name, call) for call in response.open_calls}
             response = await world.run(
                 swarm, agent(name), history, response.context_variables, name=f"{name} {round_}", resume=decisions
             )
