@@ -225,7 +225,7 @@ async def test_code_that_waits_is_continued_from_its_journal(tmp_path: Path) -> 
         if is_cut(cut) and not cut.places("ToolProgress", "ToolCallWithdrawn"):
             assert [each.name for each in other.unknown_calls] == ["ask"]
         else:
-            assert (other.stop, other.waiting, other.unknown_calls) == ("waiting", response.open_calls, [])
+            assert (other.stop, other.open_calls, other.unknown_calls) == ("waiting", response.open_calls, [])
 
 
 async def test_readers_of_a_run_get_the_calls_inside_and_no_private_fields() -> None:
