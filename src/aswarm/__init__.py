@@ -4,7 +4,7 @@ Agents (instructions and functions), handoffs (a function returns an agent), con
 completion, tool calls and handoff until the model answers. Importing aswarm does not import openai.
 """
 
-from typing import TYPE_CHECKING, Any
+import typing as _typing
 
 from . import agents, decisions, errors, events, sources, tools, types, util
 from ._blocking.sync_swarm import Swarm
@@ -90,9 +90,9 @@ _TOPICS = (decisions, errors, events, sources, tools, types, agents, util)
 for _topic in _TOPICS:
     _public.publish(vars(_topic))
 
-if not TYPE_CHECKING:  # with a visible `__getattr__`, type checkers would accept every name
+if not _typing.TYPE_CHECKING:  # with a visible `__getattr__`, type checkers would accept every name
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         """Return a name that has moved from here to the module of its topic. Version 0.1.0 removes this."""
         for topic in _TOPICS:
             if name in topic.__all__:

@@ -185,7 +185,7 @@ class Actor:
         return {
             "text": response.text,
             "stop": response.stop,
-            "waiting": [call.id for call in getattr(response, "open_calls", None) or response.open_calls],
+            "waiting": [call.id for call in getattr(response, "open_calls", None) or response.waiting],
         }
 
     # --- batches ---
