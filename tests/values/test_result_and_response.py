@@ -107,7 +107,7 @@ def test_a_response_as_json() -> None:
         },
         "stop": "answer",
         "unknown_calls": [],
-        "waiting": [],
+        "open_calls": [],
         "spent": None,
     }
     assert response.model_dump()["agent"]["functions"] == [look]
@@ -125,7 +125,7 @@ def test_the_schema_of_what_is_written() -> None:
         "usage",
         "stop",
         "unknown_calls",
-        "waiting",
+        "open_calls",
         "spent",
     ]
     types = {name: [kind["type"] for kind in written[name]["anyOf"]] for name in list(written)[:3]}
