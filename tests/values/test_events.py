@@ -145,7 +145,7 @@ EVENTS: list[tuple[Event, dict[str, Any]]] = [
         },
     ),
     (HandedOff(AGENT, Agent(name="Refunds")), {"source": "Sales", "target": "Refunds"}),
-    (RunFinished(RESPONSE), {"response": {**RESPONSE.model_dump(mode="json"), "run_id": "run-1", "text": "Hi \ufffd"}}),
+    (RunFinished(RESPONSE), {"response": RESPONSE.to_dict()}),
 ]
 
 

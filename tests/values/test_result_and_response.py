@@ -175,3 +175,16 @@ def test_an_attribute_of_another_library_is_missing_with_the_name_of_ours(word: 
     assert getattr(response, word, None) is None
     with pytest.raises(AttributeError, match="'Response' object has no attribute 'nothing'"):
         getattr(response, "nothing")  # noqa: B009 - type checkers know that it is missing
+
+
+def test_the_data_of_a_response_names_its_open_calls_as_logs_do() -> None:
+    """In events, logs and HTTP, the key of the open calls is `waiting`."""
+    data = Response(open_calls=[OpenCall(0, "c", "pay", "{}", "Bank")], run_id="r").to_dict()
+    assert ([call["id"] for call in data["waiting"]], data["run_id"], data["text"]) == (["c"], "r", "")
+    assert "open_calls" not in data
+
+
+def test_the_calls_that_wait_are_the_open_calls_with_a_reason() -> None:
+    """A call that only comes after a waiting call is open, and waits for nobody."""
+    calls = [OpenCall(0, "a", "pay", "{}", "Bank", reason="sure?"), OpenCall(1, "b", "note", "{}", "Bank")]
+    assert [call.id for call in Response(open_calls=calls).waiting] == ["a"]
