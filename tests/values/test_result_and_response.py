@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from aswarm import Agent, Response, Result, Usage
+from aswarm import Agent, OpenCall, Response, Result, Usage
 
 # --- Result -----------------------------------------------------------------------------------------------------------
 
