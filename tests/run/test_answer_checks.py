@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from aswarm import (
@@ -160,6 +161,23 @@ async def test_a_check_with_one_parameter_gets_the_answer(check: Any) -> None:
     kind = str if check is int else Trip
     response = await Scene("7" if check is int else ROME, functions=()).run(output=Output(kind, check=check))
     assert response.stop == "answer"
+
+
+@pytest.mark.anyio
+async def test_a_plain_check_may_return_an_awaitable() -> None:
+    """The run awaits an object that is not a coroutine, and the ValueError that it raises refuses the answer."""
+
+    class Later:
+        def __init__(self, trip: Trip) -> None:
+            self.trip = trip
+
+        def __await__(self) -> Iterator[None]:
+            yield from anyio.lowlevel.checkpoint().__await__()
+            if self.trip.city == "Naples":
+                raise ValueError("not Naples")
+
+    response = await Scene(NAPLES, ROME, functions=()).run(output=Output(Trip, check=Later))
+    assert (response.output.city, "not Naples" in told(response)[0]) == ("Rome", True)
 
 
 # --- an async check ---------------------------------------------------------------------------------------------------
