@@ -111,7 +111,10 @@ def responses_api(host: Any, path: Any) -> Api | None:
 
 
 # --- patched clients --------------------------------------------------------------------------------------------------
-# `type()` returns the real type of a client: a mock with a `spec` replaces its `__class__`.
+
+# Returns the real type of a client: a mock with a `spec` replaces its `__class__`. A name with a type hint, because the type of an
+# `Any` would be unknown.
+type_of: Callable[[object], type] = type
 
 # Methods that `create` calls. A patched method expects the body as a dict, and the answer as an object of the SDK.
 _SENDING = ("post", "request")
@@ -130,13 +133,13 @@ def is_plain_openai(client: Any, api: Api) -> bool:
     """Return whether the client is an `AsyncOpenAI` or `OpenAI`, and no method that sends requests is patched."""
     if not is_unpatched_instance(client, api):
         return False
-    create = vars(type(api.resource_of(client))).get("create")
-    return all(map(_is_defined_by_openai, (create, *(getattr(type(client), name, None) for name in _SENDING))))
+    create = vars(type_of(api.resource_of(client))).get("create")
+    return all(map(_is_defined_by_openai, (create, *(getattr(type_of(client), name, None) for name in _SENDING))))
 
 
 def is_unpatched_instance(client: Any, api: Api) -> bool:
     """Return whether the client is an `AsyncOpenAI` or `OpenAI` without patches on the instance. Its class may be patched."""
-    kind: type = type(client)
+    kind = type_of(client)
     if not is_of_openai(kind):
         return False
     from openai import AsyncOpenAI, OpenAI  # noqa: PLC0415 - the client has already imported it
@@ -145,7 +148,7 @@ def is_unpatched_instance(client: Any, api: Api) -> bool:
         return False
     resource = api.resource_of(client)
     return (
-        _package(type(resource)) == "openai"
+        _package(type_of(resource)) == "openai"
         and "create" not in vars(resource)
         and not any(name in vars(client) for name in _SENDING)
     )

@@ -26,7 +26,7 @@ from aswarm._wire.failures import headers_of, hide_header_values, may_pass, prov
 from aswarm._wire.request import CompletionRequest
 from aswarm._wire.sse import DONE, whole
 
-from .apis import CHAT, Api, is_of_openai
+from .apis import CHAT, Api, is_of_openai, type_of
 from .usual_causes import place_and_cause
 
 T = TypeVar("T")
@@ -102,8 +102,7 @@ class CompatibleClientSource:
                     end.note(chunk)
                     yield chunk
         if end.is_missing and self.api.ends_silently:
-            kind: type = type(self.client)
-            if not is_of_openai(kind):
+            if not is_of_openai(type_of(self.client)):
                 yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
             elif end.is_at_usage:
                 yield {"choices": [], DONE: True}

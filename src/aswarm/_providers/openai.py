@@ -43,6 +43,7 @@ from .apis import (
     is_plain_openai,
     is_unpatched_instance,
     responses_api,
+    type_of,
 )
 from .compatible import BlockingCall, CompatibleClientSource, call_directly, failed_request
 from .default_client import http_package
@@ -68,15 +69,15 @@ def source_for(
     For any other client, "auto" means Chat Completions.
     `include_usage`: send `stream_options` to any client, even if its `create` has no such parameter.
     """
-    if type(client) is HTTPSource and api in ("auto", client.api):
-        return client
+    if type_of(client) is HTTPSource and api in ("auto", client.api):
+        return cast("HTTPSource", client)
     if isinstance(client, ResponsesSource):
         if api == "chat":
             raise ConfigurationError(
                 f"api={api!r} and ResponsesSource(client) name two APIs; pass the client itself, or leave out api"
             )
         client, api = client.client, "responses"
-    kind = type(client)
+    kind = type_of(client)
     chosen = _chosen_api(client, api)
     has_create = callable(chosen.create_of(client))
     # Look up `complete` on the type, because an instance of MagicMock has every attribute.
@@ -204,8 +205,7 @@ def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, bod
     # Only the SDK can convert dates and pydantic models in its own way, and merge an `extra_body`.
     if not BUILT.issuperset(body) and not all(is_json(value) for key, value in body.items() if key not in BUILT):
         return {"body": body}
-    kind: type = type(client)
-    if "extra_body" in request.body or not _accepts_bytes(kind):
+    if "extra_body" in request.body or not _accepts_bytes(type_of(client)):
         return {"body": body}
     try:
         return {"content": request.json(body)}

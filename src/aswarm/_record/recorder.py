@@ -1,6 +1,6 @@
 """`Recorder`: records a run in a sink while it runs.
 
-It wraps the handlers and the events of every run that is kept. A sink is the log of a run, or a conversation in a `Store`. The
+It wraps the handlers of every run that is kept. A sink is the log of a run, or a conversation in a `Store`. The
 sink decides the content of a write. The recorder decides when the run waits for a write:
 
 | the run waits for a commit | log | conversation |
