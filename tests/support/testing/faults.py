@@ -258,8 +258,8 @@ FAULTS = (
     fault(
         "the completions of inner runs are not counted",
         "_run/state.py",
-        "            spending.outer.add(completion.usage)\n",
-        "            pass\n",
+        "            spending.add(completion.usage)\n",
+        "            spending.usage += completion.usage\n",
         "agent_tools",
     ),
     # --- limits and types ---
