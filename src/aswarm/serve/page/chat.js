@@ -178,7 +178,6 @@ function Welcome() {
 					${targets.size > 0 && html`<span class=tools>Hands off to ${[...targets].map((each) => html`<${Pill} name=${each || "other agents"} /> `)}<//>`}<//>`;
 			})}
 		<//>
-		${state.questions.length > 0 && html`<div class=buttons>${state.questions.map((text) => html`<button onClick=${() => (update({ draft: text }), focusBox())}>${text}<//>`)}<//>`}
 	<//>`;
 }
 

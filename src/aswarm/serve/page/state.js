@@ -14,7 +14,7 @@ export const state = {
 	theme: saved("theme", "auto"),
 	titles: {},
 	forks: saved("forks", {}),
-	agents: [], graphs: {}, questions: [],
+	agents: [], graphs: {},
 	conversations: [], runs: [], search: "",
 	id: null, // of the conversation; null for a new one
 	only: null, // the id of a run that has no conversation
