@@ -180,6 +180,11 @@ class BackgroundTask(Generic[T]):
         self._scope.cancel()
         await wait_shielded(self._ended)
 
+    async def join(self) -> T:
+        """Wait for the work, and return its value or raise its exception. Cancelling this call does not stop the work."""
+        await self._ended.wait()
+        return self._outcome.get()
+
     async def result(self) -> T:
         """Wait for the work, and return its value or raise its exception. Cancelling this call stops the work."""
         try:

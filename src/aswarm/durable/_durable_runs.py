@@ -13,13 +13,12 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, 
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import anyio
 import sniffio
 
 from aswarm._log import runs as log
-from aswarm._log.runs import TakeOptions
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
 from aswarm._runtime import clocks
@@ -228,6 +227,8 @@ class DurableRuns(Runs):
                 await stack.enter_async_context(self._last_attempts)
                 attempt = await self.take(run_id)
             if attempt is None:
+                if self.is_draining:
+                    raise asyncio.CancelledError
                 return
             if attempt.record.agent not in self._setup.known:
                 await attempt.release()
@@ -235,12 +236,6 @@ class DurableRuns(Runs):
             await self._work_of(attempt)
             if attempt.is_superseded:
                 raise asyncio.CancelledError  # otherwise DBOS would record the end of a run that another attempt continues
-
-    async def take(self, run_id: str, **options: Unpack[TakeOptions]) -> Execution | None:
-        """See `Runs.take`. While this process drains, this raises CancelledError."""
-        if self.is_draining:
-            raise asyncio.CancelledError
-        return await self._registry.take(run_id, **options)
 
     def _work_of(self, attempt: Execution) -> Coroutine[Any, Any, None]:
         """Return the coroutine that executes an attempt or closes its run. Not `async`, to save a frame at each await."""
@@ -261,16 +256,23 @@ class DurableRuns(Runs):
             await self.recover(run_id)
             record = await self.get(run_id, user=user)
         if record.is_queued and (record.last <= 0 or record.agent in self._setup.known):
-            attempt = await self.take(run_id, is_queued=True)  # a process may have started the run since it was read
-            if attempt is not None and attempt.has_started:
-                await attempt.close(reason)
+            await self._registry.whole(partial(self._end_queued, run_id, reason)).join()
         return await super()._stop(run_id, user, reason)
+
+    async def _end_queued(self, run_id: str, reason: str) -> None:
+        attempt = await self.take(run_id, is_queued=True)  # a process may have started the run since it was read
+        if attempt is not None and attempt.has_started:
+            await attempt.close(reason)
 
     async def release(self, run_id: str) -> None:
         """Return a run of a hanging process to the queue, for the tools of an operator. Raises RunNotFound.
 
         The hanging process can no longer write to the run. But the functions of the run may still be running in that process.
         """
+        self._check_open()
+        await self._registry.whole(partial(self._release, run_id)).join()
+
+    async def _release(self, run_id: str) -> None:
         attempt = await self.take(run_id)
         if attempt is None:
             await self._registry.find(run_id, None)

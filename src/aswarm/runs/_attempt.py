@@ -99,6 +99,9 @@ class Execution:
 
     async def release(self) -> None:
         """Return the run to the queue. It must not be executing in this process."""
+        await self._registry.whole(self._release).join()
+
+    async def _release(self) -> None:
         await self._registry.database.run(log.release, self.record.id, self.live.attempt)
         self._registry.detach(self.live)
 
@@ -127,8 +130,11 @@ class Execution:
     async def close(self, reason: str, error: Exception | None = None) -> None:
         """End the run without new requests or calls, for a reason or with an error. Its recorded answers and calls stay."""
         with anyio.CancelScope(shield=True):
-            await self._replay()
-            await self._end(reason, error)
+            await self._registry.whole(partial(self._close, reason, error)).join()
+
+    async def _close(self, reason: str, error: Exception | None) -> None:
+        await self._replay()
+        await self._end(reason, error)
 
     async def _replay(self) -> None:
         """Replay the recorded answers and calls, and stop after them. Afterwards, the response contains them."""

@@ -164,23 +164,26 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
 
         A process is dead if its lock is free: of a file with SQLite, of a session with PostgreSQL.
         """
-        is_over, processes = False, self._registry.processes
-        if not processes.is_shared:
-            return is_over
+        return self._registry.processes.is_shared and await self._registry.whole(self._take_over).join()
+
+    async def _take_over(self) -> bool:
+        is_over = False
         async with self._takeover:
             for owner in await self._database.submit(log.owners, reads_only=True):
-                async with processes.dead(owner) as is_dead:  # locked: only one process takes the owner's runs
+                async with self._registry.processes.dead(
+                    owner
+                ) as is_dead:  # locked: only one process takes the owner's runs
                     active = partial(log.active_of, owner)
                     for run_id in await self._database.submit(active, reads_only=True) if is_dead else ():
                         is_over |= await self.recover(run_id)
         return is_over
 
     async def take(self, run_id: str, **options: Unpack[TakeOptions]) -> Execution | None:
-        """Start the next attempt of a run, in this process. Returns None for an ended run.
+        """Start the next attempt of a run, in this process. Returns None for an ended run, and while this process drains.
 
         Afterwards, no earlier attempt can write to the run. With `is_queued`, a run that is not in the queue is not taken. With
         `most_deaths`, a run is not taken if more processes have died while they executed it. The attempt of a run that is not
-        taken has `has_started` False.
+        taken has `has_started` False. If this call is cancelled, it stops the attempt with `stop`.
         """
         return await self._registry.take(run_id, **options)
 
@@ -224,13 +227,16 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.drain(0)
         await self._close()
 
     async def _close(self) -> None:
-        self.is_open, self._closing.shield = False, True
-        # Not `__aexit__` with the exception of the block: the task groups would wrap it into an exception group.
-        await self._resources.aclose()
+        self._closing.shield = True
+        try:
+            await self.drain(0)
+        finally:
+            self.is_open = False
+            # Not `__aexit__` with the exception of the block: the task groups would wrap it into an exception group.
+            await self._resources.aclose()
 
     async def drain(self, seconds: float) -> None:
         """Start no more runs, and wait until all runs end. After this number of seconds, `stop` them; their logs stay.
@@ -424,12 +430,13 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
     async def _stop(self, run_id: str, user: str, reason: str) -> Entry:
         """Stop a run and wait for its end. Returns its last entry. Its open calls stay open."""
         record, live = await self.get(run_id, user=user), self._registry.live.get(run_id)
+        if live is None and record.is_running:
+            cancel = partial(log.request_cancel, run_id, reason)
+            await self._database.submit(cancel, notifies=True)  # wakes the process that executes the run
+            live = self._registry.live.get(run_id)  # it may be this process, since the first look
         if live is not None:
             live.cancel(reason)
             await live.wait_for_end()
-        elif record.is_running:
-            cancel = partial(log.request_cancel, run_id, reason)
-            await self._database.submit(cancel, notifies=True)  # wakes the process that executes the run
         return await self._registry.wait_for_end(record)
 
     async def forget(self, conversation: str, *, user: str) -> None:

@@ -20,7 +20,7 @@ from aswarm._log.texts import is_database_text
 from aswarm._record.entries import Entry, entries_of, now
 from aswarm._record.fold import whole_end
 from aswarm._runtime import clocks
-from aswarm._runtime.backend import BackgroundTask, wait_shielded
+from aswarm._runtime.backend import BackgroundTask
 from aswarm._sql.database import Database
 from aswarm._sql.liveness import Liveness
 from aswarm._sql.processes import Processes
@@ -47,7 +47,7 @@ _SECONDS_AFTER_FAILURE = 1.0
 class Registry:
     """The attempts of this process, and the log of all runs of the database.
 
-    `live`: the live entries of each execution, by the id of the run. `starts`: an event for each run that is being recorded, set after the record. `tasks`:
+    `live`: the live entries of each execution, by the id of the run. `starts`: an event for each work that `whole` has not completed. `tasks`:
     executes the attempts. `end_of`: waits for the end of a run, and returns its last entry if this process knows it. `on_end`: called for each attempt that has ended here, with the last entry if its run has ended.
     """
 
@@ -111,19 +111,43 @@ class Registry:
                 self.notifier.note_start(live)
                 self.tasks.start_soon(Execution(self, live, run).execute)
 
-        # A task of its own, because a plain `task.cancel()` ignores shields: it would leave a recorded run that nothing executes.
+        await self.whole(record_and_execute).join()
+        return record
+
+    def whole(self, work: Callable[[], Awaitable[T]]) -> BackgroundTask[T]:
+        """Start work that changes which process executes a run. It is done as a whole: a caller that is cancelled leaves it.
+
+        It has a task of its own, because a plain `task.cancel()` ignores shields: between the commit and the next step, it would
+        leave a run that nothing executes. `drain` waits for the work.
+        """
         is_over = anyio.Event()
         self.starts.add(is_over)
-        task = BackgroundTask(record_and_execute, is_over.set)
-        try:
-            await wait_shielded(is_over)
-        finally:
+
+        def end() -> None:
             self.starts.discard(is_over)
-        await task.result()
-        return record
+            is_over.set()
+
+        return BackgroundTask(work, end)
 
     async def take(self, run_id: str, **options: Unpack[log.TakeOptions]) -> Execution | None:
         """See `Runs.take`."""
+        if self.notifier.is_draining:
+            return None
+        task = self.whole(partial(self._take, run_id, **options))
+        try:
+            return await task.join()
+        except anyio.get_cancelled_exc_class():
+            self.whole(partial(self._give_back, task))
+            raise
+
+    async def _give_back(self, task: BackgroundTask[Execution | None]) -> None:
+        """Stop an attempt whose caller was cancelled before it got the attempt."""
+        attempt = await task.join()
+        if attempt is not None and attempt.has_started:
+            self.stop(attempt)
+            await attempt.execute()
+
+    async def _take(self, run_id: str, **options: Unpack[log.TakeOptions]) -> Execution | None:
         token = clocks.urandom(6).hex()  # the same for all retries, so that they count as one attempt: see `log.take`
         take = partial(_starting.take, run_id, self.processes.name, token, **options)
         # Durable, because readers see the entries of the attempt before they are on the disk: no later attempt may reuse their numbers.
