@@ -103,9 +103,6 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         self._waiting: Counter[str] = Counter()  # for each user, the number of messages that wait for an active run
         self._deadline = math.inf  # when `drain` stops the runs
         self._failover_seconds = failover_seconds
-        # The lock of the database does not exclude two tasks of this process: a PostgreSQL session can acquire an advisory
-        # lock that it already holds.
-        self._takeover: anyio.Lock
 
     @property
     def known_agents(self) -> Mapping[str, Agent]:
@@ -164,19 +161,8 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
 
         A process is dead if its lock is free: of a file with SQLite, of a session with PostgreSQL.
         """
-        return self._registry.processes.is_shared and await self._registry.whole(self._take_over).join()
-
-    async def _take_over(self) -> bool:
-        is_over = False
-        async with self._takeover:
-            for owner in await self._database.submit(log.owners, reads_only=True):
-                async with self._registry.processes.dead(
-                    owner
-                ) as is_dead:  # locked: only one process takes the owner's runs
-                    active = partial(log.active_of, owner)
-                    for run_id in await self._database.submit(active, reads_only=True) if is_dead else ():
-                        is_over |= await self.recover(run_id)
-        return is_over
+        registry = self._registry
+        return registry.processes.is_shared and await registry.whole(partial(registry.take_over, self.recover)).join()
 
     async def take(self, run_id: str, **options: Unpack[TakeOptions]) -> Execution | None:
         """Start the next attempt of a run, in this process. Returns None for an ended run, and while this process drains.
@@ -192,7 +178,6 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
     async def __aenter__(self) -> Self:
         if self.is_open:
             raise RuntimeError("these runs are already open; share this object, or create another one")
-        self._takeover = anyio.Lock()
         self._registry.notifier = Notifier(self._database, self._registry.live)
         self._deadline, self._resources = math.inf, AsyncExitStack()
         self._resources.callback(self._registry.notifier.close)

@@ -69,7 +69,9 @@ class Registry:
 
         Returns the locks of the processes. `holds`: whether to acquire the lock of this process.
         """
-        self.processes = processes
+        # The lock of the database does not exclude two tasks of this process: a PostgreSQL session can acquire an advisory lock
+        # that it already holds.
+        self.processes, self._takeover = processes, anyio.Lock()
         locks = await stack.enter_async_context(processes.joined(holds=holds))
         self.background = await task_group(stack)
         self.tasks = await task_group(stack)
@@ -139,6 +141,17 @@ class Registry:
         except anyio.get_cancelled_exc_class():
             self.whole(partial(self._give_back, task))
             raise
+
+    async def take_over(self, recover: Callable[[str], Awaitable[bool]]) -> bool:
+        """Recover the runs of dead processes. Returns whether one of these runs is over."""
+        is_over = False
+        async with self._takeover:
+            for owner in await self.database.submit(log.owners, reads_only=True):
+                async with self.processes.dead(owner) as is_dead:  # a lock: only one process takes the owner's runs
+                    active = partial(log.active_of, owner)
+                    for run_id in await self.database.submit(active, reads_only=True) if is_dead else ():
+                        is_over |= await recover(run_id)
+        return is_over
 
     async def _give_back(self, task: BackgroundTask[Execution | None]) -> None:
         """Stop an attempt whose caller was cancelled before it got the attempt."""
