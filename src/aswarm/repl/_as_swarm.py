@@ -98,7 +98,7 @@ def process_and_print_streaming_response(
     For a stream of `AsyncSwarm`, await this: `await process_and_print_streaming_response(swarm.run(..., stream=True))`.
     Raises ValueError if the stream ends without a response.
     """
-    if not isinstance(response, Iterable):
+    if isinstance(response, AsyncIterable):  # first, because an async stream has __iter__ too, which names the remedy
         return _print_async(response)
     printer = _ChunkPrinter()
     for chunk in response:
