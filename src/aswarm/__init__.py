@@ -85,10 +85,7 @@ __all__ = [
     "tool",
 ]
 
-_public.publish(globals())
 _TOPICS = (decisions, errors, events, sources, tools, types, agents, util)
-for _topic in _TOPICS:
-    _public.publish(vars(_topic))
 
 if not _typing.TYPE_CHECKING:  # with a visible `__getattr__`, type checkers would accept every name
 
@@ -98,3 +95,8 @@ if not _typing.TYPE_CHECKING:  # with a visible `__getattr__`, type checkers wou
             if name in topic.__all__:
                 return getattr(topic, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_public.publish(globals())
+for _topic in _TOPICS:
+    _public.publish(vars(_topic))

@@ -21,6 +21,11 @@ MISTAKES = [
     # Names of the package.
     ("from aswarm import Runner", "aswarm has no name 'Runner'; a swarm runs agents: await AsyncSwarm().run(agent, messages)"),
     ("aswarm.Runner", "aswarm has no name 'Runner'; a swarm runs agents: await AsyncSwarm().run(agent, messages)"),
+    # Old names of aswarm.
+    ("from aswarm import waiting", "use open_calls(messages)"),
+    ("aswarm.Answer", "use Reply"),
+    ("from aswarm.batch import Outcome", "use BatchResult"),
+    # More names of the package.
     ("from aswarm import Agent, run_sync", "use Swarm().run(agent, messages)"),
     ("from aswarm import RunContextWrapper", "its parameter context_variables"),
     ("from aswarm import RunContext", "Resource[T]"),

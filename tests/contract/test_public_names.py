@@ -143,3 +143,13 @@ def test_star_import_gives_the_public_names() -> None:
 def test_the_package_is_typed() -> None:
     """`py.typed` is there for type checkers."""
     assert (SOURCE / "py.typed").exists()
+
+
+@pytest.mark.parametrize(
+    "topic", [aswarm.events, aswarm.errors, aswarm.decisions, aswarm.tools, aswarm.sources, aswarm.types]
+)
+def test_a_topic_has_all_its_names(topic: Any) -> None:
+    """Those at the top level are the same; until 0.1.0, the others are found at the top level too."""
+    for name in set(topic.__all__) - {"ChatCompletionMessage", "ChatCompletionMessageToolCall", "Function"}:
+        assert getattr(aswarm, name) is getattr(topic, name)
+    assert len(aswarm.__all__) <= 48

@@ -1,4 +1,4 @@
-"""Names of other libraries, and the names to use instead, which error texts contain.
+"""Names of other libraries and old names, and the names to use instead, which error texts contain.
 
 The decorators add methods that type checkers do not see. So type checkers still report an unknown name.
 """
@@ -145,7 +145,11 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "input_guardrail output_guardrail GuardrailFunctionOutput": _GUARDS,
         "UsageLimits": "use Budget",
         "ModelRetry": "raise ToolError",
+        # Names of aswarm before 0.1.0.
+        "waiting": "use open_calls(messages)",
+        "Answer": "use Reply",
     }),
+    "aswarm.batch": {"Outcome": "use BatchResult"},
 }  # fmt: skip
 _REMEDIES["Swarm()"] = {name: remedy.replace("Async", "") for name, remedy in _REMEDIES["AsyncSwarm()"].items()}
 
@@ -215,8 +219,12 @@ def explain_names(namespace: dict[str, Any]) -> None:
     """Give a package errors for foreign names that contain the names to use."""
     package = namespace["__name__"]
 
-    def __getattr__(name: str) -> NoReturn:  # noqa: N807 - as above
+    inherited: Callable[[str], Any] | None = namespace.get("__getattr__")
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 - as above
         if not (remedy := hint(package, name)):
+            if inherited:
+                return inherited(name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
         # The import statement replaces the text of an AttributeError. It first calls this function of importlib.
         is_import = sys._getframe(1).f_code.co_name == "_handle_fromlist"
