@@ -91,7 +91,7 @@ async def test_a_middleware_that_holds_an_eager_call(api: Any, middleware: Any, 
     """The call stays open, and later calls wait with it, also below the output of `debug=True`."""
     early, options = 2 if api == "responses" else 1, {"middleware": [middleware]}
     shown = await same(lambda: [calls_of(*["search"] * 3)], early, api=api, options=options, debug=debug)
-    assert [each["id"] for each in shown[0]["waiting"]] == ["search-0"]
+    assert [each["id"] for each in shown[0]["open_calls"]] == ["search-0"]
     assert [m["content"] for m in shown[0]["messages"][1:]] == ["found 1", "found 2"]
 
 
