@@ -23,7 +23,7 @@ def routed(path: Path) -> dict[str, dict[str, Any]]:
 def test_the_command_routes_the_same_tickets(tmp_path: Path) -> None:
     """`aswarm batch` writes the outcomes of the README; with the same journal, a second batch has nothing to do."""
     output, journal = tmp_path / "routed.jsonl", tmp_path / "tonight.sqlite"
-    options = ["command.py", "--output", str(output), "--concurrency", "20", "--journal", str(journal)]
+    options = ["command.py", "--output", str(output), "--concurrency", "20", "--store", str(journal)]
     done = run_offline("batch", *options)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert re.search(r"^60 items in .*: 60 answered$", done.stderr, re.MULTILINE)
