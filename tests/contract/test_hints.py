@@ -64,7 +64,7 @@ MISTAKES = [
     ("RateLimits(rpm=60)", "use requests_per_minute=..."),
     ("RateLimits(tpm=60)", "use tokens_per_minute=..."),
     # Tools.
-    ("@function_tool\ndef look_up(): ...", "@tool makes it from the hints of the function"),
+    ("from aswarm.tools import function_tool\n@function_tool\ndef look_up(): ...", "@tool makes it from the hints of the function"),
     ("@tool(needs_approval=True)\ndef delete(): ...", "pass approve=True"),
     # Async objects.
     ("for event in swarm.run(Agent(), 'Hi', stream=True): ...", "ClassicStream needs `async for` instead of `for`"),
