@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from aswarm._values.budget import Budget, Limit
+from aswarm._values.budget import Budget, Limit, Then  # noqa: F401 - the hints of `__init__` name `Then`
 
 from .budget import Spending
 

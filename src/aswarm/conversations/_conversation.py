@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Required, Self, Unpack, overload
+from typing import Any, Generic, Required, Self, Unpack, overload
 
 from typing_extensions import TypeForm
 
@@ -37,9 +37,7 @@ from aswarm._values.run_keywords import Context, Messages, NewRunKeywords, check
 from ._changes import with_new, with_sendable_text
 from ._queue import QueueSlot, queue_of
 from ._sink import ConversationSink
-
-if TYPE_CHECKING:
-    from ._store import Store  # `Store.conversation` makes a `Conversation`
+from ._store import Store
 
 logger = logging.getLogger("aswarm")
 

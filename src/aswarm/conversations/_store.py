@@ -16,7 +16,6 @@ from aswarm._log.stored import Change, ConversationSummary, Stored
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, StopReason
 
-from ._conversation import Conversation
 from ._queue import wait_for_runs
 
 # When a server stops, it cancels its requests and ends the lifespan at once. Closing a store waits at most this time until the
@@ -97,3 +96,7 @@ class Store(ABC):
     ) -> None:
         await wait_for_runs(self, CLOSING_SECONDS)
         await self.aclose()
+
+
+# Last, because a conversation has a store: both hints can be read only if both names are known at run time.
+from ._conversation import Conversation  # noqa: E402
