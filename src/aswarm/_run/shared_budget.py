@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping  # noqa: F401 - for the hints of `__init__`, as `Then`
 from dataclasses import dataclass, field
 
-from aswarm._values.budget import Budget, Limit, Then  # noqa: F401 - the hints of `__init__` name `Then`
+from aswarm._values.budget import Budget, Limit, Then  # noqa: F401
 
 from .budget import Spending
 
