@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+# `Mapping` and `Then` are in the hints of `__init__`, which `dataclass` makes.
 import threading
-from collections.abc import Mapping  # noqa: F401 - for the hints of `__init__`, as `Then`
+from collections.abc import Mapping  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from dataclasses import dataclass, field
 
-from aswarm._values.budget import Budget, Limit, Then  # noqa: F401
+from aswarm._values.budget import Budget, Limit, Then  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 from .budget import Spending
 
