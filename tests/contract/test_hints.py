@@ -36,6 +36,8 @@ MISTAKES = [
     ("from aswarm import AsyncAgent", "use Agent, with AsyncSwarm"),
     ("from aswarm import Nothing", "cannot import name 'Nothing' from 'aswarm'"),
     ("aswarm.Nothing", "module 'aswarm' has no attribute 'Nothing'"),
+    ("import aswarm.batch\naswarm.batch.Nothing", "module 'aswarm.batch' has no attribute 'Nothing'"),
+    ("from aswarm.batch import Outcome", "aswarm.batch has no name 'Outcome'; use BatchResult"),
     # Agents.
     ("Agent('openai:gpt-5')", "Agent() takes 1 positional argument but 2 were given; pass keywords: Agent(name=..., model=..."),
     ("Agent().run('Hi')", "Agent has no attribute 'run'; a swarm runs agents: await AsyncSwarm().run(agent, messages)"),
