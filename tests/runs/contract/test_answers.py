@@ -20,7 +20,7 @@ ERASE = [call("erase", call_id="e", name="draft"), "It is gone."]
 async def test_an_answer_resumes_the_conversation(place: Open, workshop: Workshop) -> None:
     """The answer is a new run. The same answer again gives that run, and runs nothing twice."""
     async with place(ERASE) as it:
-        asked = await it.open_calls()
+        asked = await it.waiting()
         answered = await asked.answer({"e": True})
         assert (await answered.last_entry()).response["text"] == "It is gone."
         assert (await asked.answer({"e": True})).id == answered.id
@@ -33,7 +33,7 @@ async def test_an_answer_resumes_the_conversation(place: Open, workshop: Worksho
 async def test_a_run_that_was_answered_waits_no_more(place: Open, message: str | None) -> None:
     """Its record has the status "waiting" until the next run of the conversation answers its calls, or closes them."""
     async with place(ERASE) as it:
-        asked = await it.open_calls()
+        asked = await it.waiting()
         record = await it.runs.get(asked.id, user="ann")
         assert (record.status, record.reason, record.state) == ("waiting", "waiting", "waiting")
         assert (asked.record.status, asked.record.state) == ("waiting", "waiting")
@@ -58,7 +58,7 @@ async def test_settings_and_notes_outlive_a_question(place: Open, own: bool) -> 
         return [{"role": "user", "content": text}]
 
     async with place(script) as it:
-        asked = await it.open_calls(settings={"temperature": 0.1}, notes=notes("Page 1"))
+        asked = await it.waiting(settings={"temperature": 0.1}, notes=notes("Page 1"))
         if own:
             answer = CallAnswer("e", run_id=asked.id, approve=True)
             new = NewRun("ann", "c", answers=[answer], settings={"temperature": 0.2}, notes=notes("Page 2"))
@@ -78,7 +78,7 @@ async def test_a_waiting_run_that_is_cancelled_has_closed_calls(place: Open, wor
     """They did not run, and a later answer is refused. A second cancel changes nothing, and the conversation goes on."""
     calls = [ERASE[0], call("look", number=1), call("erase", call_id="f", name="note")]
     async with place([calls, "As you like."]) as it:
-        asked = await it.open_calls()
+        asked = await it.waiting()
         assert (await asked.cancel("too late")).state == "stopped (too late)"
         assert (await asked.cancel()).reason == "too late"
         last, response = await asked.last_entry(), await asked.result()
@@ -99,7 +99,7 @@ async def test_a_waiting_run_that_is_cancelled_has_closed_calls(place: Open, wor
 async def test_an_answer_that_is_sent_again_gets_the_active_run(place: Open, workshop: Workshop) -> None:
     """A user may click twice while the run of the first click goes on."""
     async with place([ERASE[0], call("slow"), "It is gone."]) as it:
-        asked = await it.open_calls()
+        asked = await it.waiting()
         answered = await asked.answer({"e": True})
         await workshop.began.wait()
         assert (await asked.answer({"e": True})).id == answered.id
@@ -114,7 +114,7 @@ async def test_an_answer_that_is_sent_again_gets_the_active_run(place: Open, wor
 async def test_an_answer_must_fit(place: Open, workshop: Workshop) -> None:
     """Unknown calls, missing answers, invalid decisions and unknown conversations are refused before anything starts."""
     async with place([[call("erase", call_id="1", name="a"), call("erase", call_id="2", name="b")]]) as it:
-        asked = await it.open_calls()
+        asked = await it.waiting()
         for call_id, code in [("9", "call_not_open"), ("1", "answers_missing")]:
             with pytest.raises(AnswersRefused) as refused:
                 await asked.answer({call_id: True})
@@ -134,7 +134,7 @@ async def test_an_answer_must_fit(place: Open, workshop: Workshop) -> None:
 async def test_a_new_message_closes_open_calls(place: Open, workshop: Workshop) -> None:
     """After a message in place of an answer, the history and the log have the call as not run."""
     async with place([ERASE[0], "As you like."]) as it:
-        await it.open_calls()
+        await it.waiting()
         folded = fold(await entries_of(await it.start("Never mind.")))
         assert (await it.history())[2:] == folded.messages
         assert "not run" in folded.messages[0]["content"]

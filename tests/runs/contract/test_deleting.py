@@ -66,7 +66,7 @@ async def test_a_request_beside_a_faster_deletion_starts_nothing(
 ) -> None:
     """It has loaded the conversation, which is deleted before its run is recorded."""
     async with place(lambda _: ERASE[0]) as it:
-        run = await it.open_calls()
+        run = await it.waiting()
         before(monkeypatch, it.runs._registry, "start", lambda: it.runs.delete_conversation("c", user="ann"))
         new = {
             "answer": NewRun("ann", "c", answers=[CallAnswer("e", run_id=run.id, approve=True)]),
@@ -86,7 +86,7 @@ async def test_a_deletion_beside_a_faster_answer_deletes_nothing(
 ) -> None:
     """The answer has started its run before the deletion reaches the database."""
     async with place(ERASE) as it:
-        run, runs = await it.open_calls(), []
+        run, runs = await it.waiting(), []
 
         async def answer() -> None:
             runs.append(await run.answer({"e": True}))
@@ -121,12 +121,12 @@ async def test_a_message_that_waited_does_not_continue_a_deleted_conversation(pl
 async def test_a_cancel_beside_an_answer(place: Open, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cancel that is faster refuses the answer; a cancel that is later does not stop the run of the answer."""
     async with place([ERASE[0], *ERASE]) as it:
-        run = await it.open_calls()
+        run = await it.waiting()
         before(monkeypatch, it.runs._registry, "start", lambda: it.runs.cancel(run.id, user="ann"))
         with pytest.raises(AnswersRefused):
             await run.answer({"e": True})
         assert (workshop.erased, (await it.runs.get(run.id, user="ann")).status) == ([], "stopped")
-        run = await it.open_calls()
+        run = await it.waiting()
         answered = await run.answer({"e": True})
         assert (await it.runs.cancel(run.id, user="ann")).status == "finished"
         assert (await answered.result()).text == "It is gone."
@@ -140,7 +140,7 @@ async def test_old_runs_are_deleted_beside_an_answer(
     async with place(["Hello.", *ERASE]) as it:
         old, runs = await it.start(conversation="old"), []
         await old.last_entry()
-        run = await it.open_calls()
+        run = await it.waiting()
 
         async def answer() -> None:
             runs.append(await run.answer({"e": True}))
@@ -156,7 +156,7 @@ async def test_old_runs_are_deleted_beside_an_answer(
 async def test_a_run_beyond_the_limits_may_be_deleted_meanwhile(place: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its calls are closed no more."""
     async with place([ERASE[0]]) as it:
-        await it.open_calls()
+        await it.waiting()
         before(monkeypatch, it.runs._deleter, "delete", lambda: it.runs.delete_conversation("c", user="ann"))
         monkeypatch.setattr(it.runs._deleter, "limits", type(it.runs.limits)(waiting_runs_per_user=0))
         await it.forget_old()
