@@ -199,11 +199,12 @@ def test_from_stdin_to_stdout() -> None:
 
 def test_csv() -> None:
     """Options name the columns of the text and of the id, and --format the format of stdin."""
-    Path("in.csv").write_text("number;ticket\n7;Hello\n8;\n", encoding="utf-8")
+    Path("in.csv").write_text("number;ticket;shop\n7;Hello;Oslo\n8;;\n", encoding="utf-8")
     with model("Hi") as server:
         result = batch(server, "in.csv", "-o", OUT, "--column", "ticket", "--id-column", "number")
     assert result.exit_code == 1
     assert statuses() == {"7": "answer"}
+    assert outcomes(Path(OUT).read_text(encoding="utf-8"))[0]["metadata"] == {"shop": "Oslo"}
     assert server.requests[0]["messages"][-1]["content"] == "Hello"
     with model("Hi") as server:
         result = batch(server, "-", "--format", "csv", stdin="input\nHello\n")

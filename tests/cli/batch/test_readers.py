@@ -127,9 +127,13 @@ def test_a_byte_order_mark() -> None:
 
 
 def test_csv() -> None:
-    """A record of CSV has the number of its first line, and blank lines are skipped."""
+    """A record of CSV has the number of its first line, and blank lines are skipped. The other columns are its metadata."""
     data = '\ufeffid,text,price\na1,"Hello,\n""world""",3\n\n,ä,4\n'
-    assert entries(data, CSV) == [InputRecord(2, "a1", 'Hello,\n"world"'), InputRecord(5, 5, "ä")]
+    assert entries(data, CSV) == [
+        InputRecord(2, "a1", 'Hello,\n"world"', metadata={"price": "3"}),
+        InputRecord(5, 5, "ä", metadata={"price": "4"}),
+    ]
+    assert entries("text,metadata,messages\nHi,,x\n", CSV)[0].metadata == {"metadata": "", "messages": "x"}
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])

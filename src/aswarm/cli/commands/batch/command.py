@@ -47,7 +47,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     ExitCode.TERMINATED,
     text="Run AGENT over every line of INPUT, many at once.\n\nWhen the run of a line finishes, its outcome is written. "
     f"{AGENT_HELP} INPUT is a file of JSON Lines or CSV, or - for stdin. A line has `messages`, or a text as `input` or "
-    "`question`. It can also have `id`, `context_variables` and `metadata`. If the messages end with open calls, it can have "
+    "`question`. It can also have `id`, `context_variables` and `metadata`; the metadata of CSV are its other columns. If the messages end with open calls, it can have "
     "`resume`, as for the option --resume of `aswarm run`. An invalid line is reported, and written to another file "
     "(out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, waiting, refusal, max_turns, budget, error), "
     "text, output (if the answer has a type), agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls "

@@ -223,7 +223,9 @@ def _csv_fields(row: list[str], header: list[str], input_format: InputFormat, _:
     if len(row) != len(header):
         raise ValueError(f"expected {len(header)} fields, as in the first line, not {len(row)}")
     wanted = (*input_format.text_keys, input_format.id_column)
-    return {name: value for name, value in zip(header, row, strict=True) if name in wanted and value}
+    columns = dict(zip(header, row, strict=True))
+    others = {name: value for name, value in columns.items() if name not in wanted}
+    return {**{name: columns[name] for name in wanted if columns.get(name)}, "metadata": others or None}
 
 
 # --- the fields of a record ---
