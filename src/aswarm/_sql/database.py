@@ -64,10 +64,16 @@ class DatabaseConnection(Protocol):
 
 
 class Database(ABC):
-    """Transactions of one database. `place` names it in error messages."""
+    """Transactions of one database. `place` names it in error messages.
+
+    `news`: changes with each commit that notifies. `users`: wakes each object of this process that waits for news, from any
+    thread.
+    """
 
     def __init__(self, place: str) -> None:
         self.place = place
+        self.news = 0
+        self.users: list[Callable[[], object]] = []
         self._failed_at = -float("inf")
 
     @property
@@ -133,6 +139,7 @@ class Database(ABC):
         for job in jobs:
             if not job.reads_only:
                 self._failed_at = clocks.monotonic() if isinstance(job.error, StoreError) else -float("inf")
+            self.news += job.notifies
             if job.done is not None:
                 job.done(job)
 

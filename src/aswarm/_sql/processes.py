@@ -95,6 +95,8 @@ class Processes:
         """Return a number that changes after a write of another process."""
         if self._listener is not None:
             return self._listener.heard
+        if not self.is_shared:
+            return 0
         rows = await self._database.submit(partial(single, "PRAGMA data_version"), reads_only=True)
         return int(rows[0][0])
 

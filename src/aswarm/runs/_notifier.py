@@ -10,7 +10,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 
 from aswarm._log import runs as log
 from aswarm._record.entries import Entry, now
-from aswarm._runtime.backend import call_later
+from aswarm._runtime.backend import call_later, scheduler
 from aswarm._sql.database import Database
 from aswarm._sql.processes import Processes
 from aswarm._values.text import NO_RUN
@@ -113,7 +113,8 @@ class Notifier:
         self._read_elsewhere = Counter[str]()  # run id of another process: the number of its readers in this process
         self._unread: dict[LiveLog, float] = {}  # when a run without readers is cancelled
         self._stopping: dict[anyio.CancelScope, float] = {}
-        self._version, self._starts = -1, 0
+        self._version: tuple[int, int] | None = None
+        self._starts = 0
         self._wanted = anyio.Event()
         end_failure = "the ends of runs cannot be looked up; another attempt follows"
         unread_failure = "the readers of a run cannot be looked up; another attempt follows"
@@ -140,10 +141,27 @@ class Notifier:
 
     async def poll(self, processes: Processes, group: TaskGroup) -> None:
         """Poll while tasks need it, until cancelled. `group`: executes the long polls."""
-        if processes.is_shared:
-            look = partial(self._look, processes)
-            failure = "the log of runs cannot be read; another attempt follows"
-            self._polls.append(Poll(failure, _TICK, look, lambda: self._live or self._watched or self._ends))
+        look, users = partial(self._look, processes), self._database.users
+        failure = "the log of runs cannot be read; another attempt follows"
+
+        def is_shared() -> bool:
+            # A connection does not tell its own process about changes, so two `Runs` with one store look for them too.
+            return processes.is_shared or len(users) > 1
+
+        self._polls.append(
+            Poll(failure, _TICK, look, lambda: is_shared() and (self._live or self._watched or self._ends))
+        )
+        wake = partial(scheduler(), self.poll_soon)
+        users.append(wake)
+        for other in users:
+            with suppress(RuntimeError):  # its event loop is closed
+                other()
+        try:
+            await self._poll(group)
+        finally:
+            users.remove(wake)
+
+    async def _poll(self, group: TaskGroup) -> None:
         while True:
             self._wanted = anyio.Event()
             for poll in self._polls:
@@ -170,14 +188,15 @@ class Notifier:
 
     async def _look(self, processes: Processes) -> None:
         """Look for a change of the log by another process. It may be a request to cancel a run, the end of a run, or entries."""
-        starts, version = self._starts, await processes.version()
+        news = self._database.news if len(self._database.users) > 1 else 0
+        starts, version = self._starts, (await processes.version(), news)
         if version == self._version:
             return
         live = dict(self._live)
         requests = await self._database.submit(lambda: log.cancel_requests(list(live)), reads_only=True)
         for run_id, reason in requests.items():
             live[run_id].cancel(reason)
-        self._version = version if starts == self._starts else -1  # a run that started meanwhile may have a request
+        self._version = version if starts == self._starts else None  # a run that started meanwhile may have a request
         self.poll_soon(self._end_poll)
         for watched in self._watched.values():
             watched.wake()
