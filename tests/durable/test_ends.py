@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -62,3 +63,15 @@ async def test_a_wait_for_a_run_that_is_requeued_is_an_error(tmp_path: Path, sho
         group.start_soon(wait)
         await shop.began.wait()
     await wait()
+
+
+async def test_a_process_that_stops_takes_no_run_of_the_queue(tmp_path: Path, shop: Shop) -> None:
+    """DBOS must record no end of the run, and a cancel of a run that has just ended takes nothing."""
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        run = await runs.start("Boss", "Hi!", run_id="r")
+        await run.wait()
+        await runs._end_queued("r", "cancelled")
+        await runs.drain(0)
+        with pytest.raises(asyncio.CancelledError):
+            await runs._execute("r")
+        assert (await runs.get_run("r")).record.status == "finished"

@@ -117,3 +117,17 @@ async def test_a_draining_process_takes_no_run_and_its_neighbour_executes_it() -
         run = await others.start("Boss", "Hi!")
         assert await runs.take(run.id) is None
         assert (await run.wait()).status == "finished"
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_a_take_that_is_cancelled_returns_its_run_to_the_queue(is_over: bool) -> None:
+    """Another attempt executes the run, and an ended run stays as it is."""
+    swarm = AsyncSwarm(ScriptedModel(["Hello."] * 3).client())
+    async with swarm, MemoryStore() as store, OneAfterAnother(swarm, agents=Agent(name="Boss"), store=store) as runs:
+        run = await runs.start("Boss", "Hi!")
+        if is_over:
+            await run.wait()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await runs.take(run.id)
+        assert (await run.wait()).status == "finished"
