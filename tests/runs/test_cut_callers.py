@@ -115,3 +115,13 @@ async def test_a_caller_of_durable_runs_that_is_cut(prepare: Prepare, when: When
         pytest.skip("only the engine takes durable runs")
     async with world("durable", tmp_path) as it:
         assert await cut_everywhere(it, prepare, when, how) > 0
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_an_execution_whose_task_is_cancelled_in_its_last_write_ends(when: When, tmp_path: Path) -> None:
+    """A plain `task.cancel()` ignores shields; the end is written nevertheless, and the process can stop."""
+    async with world("queue memory", tmp_path) as it:
+        assert isinstance(it.runs, PausedQueue)
+        it.runs.go.set()
+        assert await cut_everywhere(it, take, when, "task") > 1

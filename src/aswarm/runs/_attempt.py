@@ -125,7 +125,7 @@ class Execution:
             if reason is None:  # a cancellation from outside
                 self._registry.stop(self)
             with anyio.CancelScope(shield=True):
-                await self._conclude(reason or live.reason, error)
+                await self._registry.whole(partial(self._conclude, reason or live.reason, error)).join()
 
     async def close(self, reason: str, error: Exception | None = None) -> None:
         """End the run without new requests or calls, for a reason or with an error. Its recorded answers and calls stay."""
