@@ -394,9 +394,8 @@ _STEPS = {name: getattr(Swarm, name) for name in STEPS}
 def _warn_of_event_loop() -> None:
     if "ipykernel" not in sys.modules:  # the code of a notebook always runs on an event loop
         text = "Swarm blocks the event loop of this thread until the run ends; use AsyncSwarm: `await swarm.run(...)`"
-        warnings.warn(
-            text, UserWarning, stacklevel=4
-        )  # 1 this function, 2 `_caller`, 3 `run`, 4 the line that calls it
+        # 1 is this function, 2 `_caller`, 3 `run`, and 4 the line that calls it.
+        warnings.warn(text, UserWarning, stacklevel=4)
 
 
 def wait_on_event_loop(work: Callable[[], Awaitable[T]]) -> T:

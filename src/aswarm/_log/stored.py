@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from aswarm._values.agent import StopReason, UnknownCall
-from aswarm._values.decisions import OpenCall, open_calls
+from aswarm._values.decisions import OpenCall, open_calls, waiting_calls
 from aswarm._values.errors import ConfigurationError, RunError
 from aswarm._values.messages import Message
 
@@ -47,7 +47,7 @@ class Stored:
     @property
     def waiting(self) -> list[OpenCall]:
         """The open calls that wait for a person or another program: those with a `reason`."""
-        return [call for call in self.open_calls if call.reason is not None]
+        return waiting_calls(self.open_calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,9 +60,8 @@ STOPS = {
 ENDINGS = frozenset({"RunFinished", "RunFailed", "RunStopped"})
 JOINED = frozenset({"TextDelta", "ReasoningDelta", "RefusalDelta"})
 DELTAS = JOINED | {"ToolCallDelta", "ToolProgress"}  # the messages of a run do not depend on these entries
-_find_non_finite = re.compile(
-    "NaN|Infinity"
-).search  # in a text of `_ENCODER`: a context variable may have such a value
+# Searches a text of `_ENCODER`: a context variable may have such a value.
+_find_non_finite = re.compile("NaN|Infinity").search
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 OF_MOST_CALLS: Mapping[str, Any] = {"error": None, "still_running": False}  # not stored, because most calls have them
 # Of the response in the last entry. They are not stored there: other entries have them, and `spent` is None for most runs.

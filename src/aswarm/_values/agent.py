@@ -24,7 +24,7 @@ from pydantic import (
 from typing_extensions import TypeForm, TypeIs
 
 from .budget import Limit
-from .decisions import OpenCall
+from .decisions import OpenCall, waiting_calls
 from .errors import ConfigurationError, OutputError
 from .foreign_names import explained, hint
 from .json import is_array, is_object, jsonable
@@ -344,7 +344,7 @@ class Response(BaseModel, Generic[T_co]):  # noqa: PLW1641 - mutable, so not has
     @property
     def waiting(self) -> list[OpenCall]:
         """The open calls that wait for a person or another program: those with a `reason`."""
-        return [call for call in self.open_calls if call.reason is not None]
+        return waiting_calls(self.open_calls)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the response as JSON data, in the form of events and logs: the open calls are `waiting` there.

@@ -6,7 +6,7 @@ Security: Nothing in a history or in an answer of a model approves a call; only 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard
 
@@ -166,6 +166,11 @@ def open_calls(messages: Sequence[Any]) -> list[OpenCall]:
         open_call(positions[id(call)], call, str(head.get("sender") or ""), entries.get(positions[id(call)], {}))
         for call in unanswered_calls(history)
     ]
+
+
+def waiting_calls(calls: Iterable[OpenCall]) -> list[OpenCall]:
+    """Return the open calls that wait for a person or another program: those with a `reason`."""
+    return [call for call in calls if call.reason is not None]
 
 
 def open_call(position: int, call: Message, agent: str, entry: Mapping[str, Any]) -> OpenCall:

@@ -16,10 +16,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _conversation_id(context: click.Context, _: click.Parameter, value: str | None) -> str:
-    from aswarm.repl._kept import ID  # noqa: PLC0415 - slow
+    if context.params.get("store") is None:
+        if value is not None:
+            raise SetupError("--conversation needs --store: the file or the URL of a store")
+        return ""  # no store, so no command reads the id
+    from aswarm.repl._kept import ID  # noqa: PLC0415 - slow, and only a command with a store needs it
 
-    if value is not None and context.params.get("store") is None:
-        raise SetupError("--conversation needs --store: the file or the URL of a store")
     return ID if value is None else value
 
 

@@ -36,7 +36,16 @@ from aswarm import __version__
 from aswarm._agent_tool import PARAMETERS, description_of
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response, slug
-from aswarm._values.decisions import RUNS_ELSEWHERE, Decision, Deny, OpenCall, Reply, open_calls, waiting_entries
+from aswarm._values.decisions import (
+    RUNS_ELSEWHERE,
+    Decision,
+    Deny,
+    OpenCall,
+    Reply,
+    open_calls,
+    waiting_calls,
+    waiting_entries,
+)
 from aswarm._values.errors import AswarmError, ConfigurationError, named
 from aswarm._values.events import Event, HandedOff, ToolCallStarted, TurnStarted
 from aswarm._values.json import is_json
@@ -240,7 +249,7 @@ class _PausedRun:
     def questions(self) -> Questions:
         """A form for each waiting call, by its index. Empty if a form cannot answer one of the calls."""
         entries = waiting_entries(self.messages) or {}
-        calls = [call for call in open_calls(self.messages) if call.reason is not None]
+        calls = waiting_calls(open_calls(self.messages))
         is_approval = {call.index: bool(entries[call.index].get("approval")) for call in calls}
         # No form can answer a question with data: for an agent as a tool, for example, the data are a whole run.
         if not all(is_approval[call.index] or (call.data is None and call.reason != RUNS_ELSEWHERE) for call in calls):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aswarm._values.agent import Agent, Response
 from aswarm._values.context import copy_containers
-from aswarm._values.decisions import Resume, open_calls, waiting_entries
+from aswarm._values.decisions import Resume, open_calls, waiting_calls, waiting_entries
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_object
 from aswarm._values.messages import Message, call_name, unanswered_calls
@@ -119,7 +119,7 @@ class Session:
     @property
     def questions(self) -> OpenQuestions | None:
         """The questions about the calls that wait for a decision, or None if no call waits."""
-        asking = [call for call in open_calls(self.history) if call.reason is not None]
+        asking = waiting_calls(open_calls(self.history))
         try:
             tools = tools_of(self.agent)
         except ConfigurationError:  # the next run raises the error again, and then the chat shows it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -17,8 +17,8 @@ from aswarm._runtime.backend import scheduler
 from aswarm._sql.database import Database
 from aswarm.conversations import MemoryStore, SQLiteStore
 from aswarm.runs import LocalRuns, NewRun, Run, Runs
-from aswarm.runs.executors import Execution
 from aswarm.testing import ScriptedModel, call
+from tests.support.runs.own_executors import OneAfterAnother
 
 How = Literal["scope", "task"]
 When = Literal["before", "after"]
@@ -87,25 +87,14 @@ def hook(database: Database) -> None:
     database.submit = cut_submit  # type: ignore[method-assign]
 
 
-class PausedQueue(Runs):
-    """Executes the queued runs after `go`."""
+class PausedQueue(OneAfterAnother):
+    """Executes the queued runs after `go`, all at once."""
 
     go: anyio.Event
 
     async def open(self, stack: AsyncExitStack) -> None:
         self.go = anyio.Event()
-        self.tasks.start_soon(self._work)
-
-    def enqueue(self, run_id: str) -> Generator[Any, Any, None]:
-        yield from ()
-
-    async def recover(self, run_id: str) -> bool:
-        if (attempt := await self.take(run_id)) is not None:
-            await attempt.release()
-        return False
-
-    def stop(self, attempt: Execution) -> None:
-        attempt.requeue()
+        await super().open(stack)
 
     async def _work(self) -> None:
         await self.go.wait()
