@@ -146,17 +146,16 @@ async def test_the_dbos_of_the_host_executes_the_runs(url: str, tmp_path: Path) 
 async def test_the_dbos_of_the_host_executes_no_run_while_the_process_stops(url: str, tmp_path: Path) -> None:
     """It takes the run out of the queue, and the process that stops returns it."""
     shop = Shop()
-    async with AsyncExitStack() as stack:
-        async with host(url):
-            runs = await stack.enter_async_context(durable(tmp_path, ["Never."], shop, url=url))
-            client = await stack.enter_async_context(durable(tmp_path, [], shop, url=url, concurrency=0))
-            await runs.drain(0)
-            await client.start("Boss", "Hi!", run_id="r")
-            while rows_of(url, "status", "workflow_status") != [("PENDING",)]:
-                await anyio.sleep(0.01)
-            await anyio.sleep(0.1)
-            assert (await client.get_run("r")).record.is_queued
-        # The DBOS of the host ends first, because it could take the run out of the queue again.
+    # The DBOS of the host ends before `runs`, because it could take the run out of the queue again.
+    async with AsyncExitStack() as stack, host(url):
+        runs = await stack.enter_async_context(durable(tmp_path, ["Never."], shop, url=url))
+        client = await stack.enter_async_context(durable(tmp_path, [], shop, url=url, concurrency=0))
+        await runs.drain(0)
+        await client.start("Boss", "Hi!", run_id="r")
+        while rows_of(url, "status", "workflow_status") != [("PENDING",)]:
+            await anyio.sleep(0.01)
+        await anyio.sleep(0.1)
+        assert (await client.get_run("r")).record.is_queued
     assert rows_of(url, "status", "workflow_status") == [("ENQUEUED",)]
 
 
