@@ -32,7 +32,7 @@ def check_body(body: Mapping[str, Any]) -> None:
     if not TYPES_ARE_COMPLETE:
         return
     typed = {**body, "input": [*map(_as_typed, body["input"])]}
-    assert _read(_BODIES[bool(body.get("stream"))].validate_python(typed)) == typed
+    assert read_to_end(_BODIES[bool(body.get("stream"))].validate_python(typed)) == typed
 
 
 def _as_typed(item: Any) -> Any:
@@ -44,8 +44,10 @@ def _as_typed(item: Any) -> Any:
     return {**item, "content": text}
 
 
-def _read(value: Any) -> Any:
+def read_to_end(value: Any) -> Any:
     """Return the value with its lists read to their end: pydantic checks the items of an `Iterable` only then."""
     if isinstance(value, Mapping):
-        return {key: _read(item) for key, item in value.items()}
-    return [_read(item) for item in value] if isinstance(value, Iterable) and not isinstance(value, str) else value
+        return {key: read_to_end(item) for key, item in value.items()}
+    return (
+        [read_to_end(item) for item in value] if isinstance(value, Iterable) and not isinstance(value, str) else value
+    )
