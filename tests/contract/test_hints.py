@@ -34,6 +34,9 @@ MISTAKES = [
     ("from aswarm import Session", "aswarm.conversations"),
     ("from aswarm import handoff", "Agent(functions=[...])"),
     ("from aswarm import AsyncAgent", "use Agent, with AsyncSwarm"),
+    # Names of modules.
+    ("from aswarm import SQLiteStore", "aswarm has no name 'SQLiteStore'; use `from aswarm.conversations import SQLiteStore`"),
+    ("aswarm.Handlers", "use `from aswarm.middleware import Handlers`"),
     ("from aswarm import Nothing", "cannot import name 'Nothing' from 'aswarm'"),
     ("aswarm.Nothing", "module 'aswarm' has no attribute 'Nothing'"),
     ("import aswarm.batch\naswarm.batch.Nothing", "module 'aswarm.batch' has no attribute 'Nothing'"),
@@ -48,6 +51,10 @@ MISTAKES = [
     ("def look_up(): ...\nAgent(functions=look_up)", "must be a list, not function; write functions=[...]"),
     ("Agent(functions=Agent(name='Orders'))", "must be a list, not Agent; write functions=[...]"),
     ("Agent(input_guardrails=[])", "use aswarm.guards"),
+    ("Agent(output_guardrails=[])", "AsyncSwarm(middleware=[guard_answer(check)])"),
+    ("Agent(hooks=None)", "pass AsyncSwarm(middleware=[...]), or read the events of stream()"),
+    ("agent_tool(Agent(), tool_name='ask')", "agent_tool() got an unexpected keyword argument 'tool_name'; use name=..."),
+    ("Result('Done.', Agent())", "Result() takes 1 positional argument but 3 were given; pass keywords: Result(value=..., agent="),
     ("Agent(temperature=0)", "it is ignored; pass it as Agent(model_settings={'temperature': ...})"),
     # Swarms.
     ("AsyncSwarm(api_key='x')", "AsyncSwarm() got an unexpected keyword argument 'api_key'; pass it to the client: AsyncSwarm("),
@@ -78,6 +85,21 @@ MISTAKES = [
     ("swarm.run_and_stream(Agent(), 'Hi').nothing", "'ClassicStream' object has no attribute 'nothing'"),
     ("async def handle(): Swarm(swarm.client).run(Agent(), 'Hi')\nawait handle()", "use AsyncSwarm: `await swarm.run(...)`"),
     ("other = AsyncSwarm()\nawait other.aclose()\nawait other.run(Agent(), 'Hi')", "this AsyncSwarm is closed; run inside its"),
+    # Context variables and instructions.
+    ("class Shop: ...\nawait swarm.run(Agent(), 'Hi', Shop())", "must be a dict, not Shop; pass a dict, and a function with the p"),
+    ("await swarm.run(Agent(), 'Hi', [('points', 7)])", "context_variables must be a dict, not list"),
+    (
+        "def prompt(context, agent): ...\nawait swarm.run(Agent(instructions=prompt), 'Hi')",
+        "the instructions of 'Agent' cannot be called: missing a required argument: 'agent'; their function takes `context_variab",
+    ),
+    (
+        "async def prompt(*, context_variables, agent): ...\nawait swarm.run(Agent(instructions=prompt), 'Hi')",
+        "missing a required argument: 'agent'; their function takes `context_variables`, and parameters with the hint Resource[",
+    ),
+    (
+        "def prompt(*, agent): ...\nawait swarm.run(Agent(instructions=prompt), 'Hi')",
+        "the instructions of 'Agent' cannot be called: missing a required argument: 'agent'",
+    ),
     # Values and histories.
     (
         "class Database: ...\ndef count(db: Database) -> int: ...\nawait swarm.run(Agent(functions=[count]), 'Hi')",
@@ -86,6 +108,13 @@ MISTAKES = [
     (
         "class Database: ...\nawait MemoryStore().conversation('a', swarm, agent=Agent()).run('Hi', {'db': Database()})",
         "pass a client or a connection as resources={...}: a parameter with the hint Resource[T] gets it",
+    ),
+    (
+        """
+import enum
+Priority = enum.StrEnum('Priority', 'HIGH')
+await MemoryStore().conversation('a', swarm, agent=Agent()).run('Hi', {'priority': Priority.HIGH})""",
+        "use its JSON form, which pydantic_core.to_jsonable_python(value) returns",
     ),
     (
         """

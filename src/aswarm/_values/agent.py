@@ -230,6 +230,7 @@ def _same_agent(left: Agent, right: Agent, compared: set[tuple[int, int]]) -> bo
     )
 
 
+@explained
 class Result(BaseModel):
     """The return value of a function that also hands off, or changes the context variables.
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,6 +30,8 @@ _CONTEXT = "pass a dict as context_variables=..."
 _OUTPUT = "pass the type of the answer as output=..."
 _SESSION = "use store.conversation(...) of aswarm.conversations"
 _GUARDS = "use aswarm.guards: AsyncSwarm(middleware=[guard_input(check)])"
+_GUARDS_OF_ANSWERS = _GUARDS.replace("guard_input", "guard_answer")
+_MIDDLEWARE = "pass AsyncSwarm(middleware=[...])"
 _CONTEXT_OF_A_FUNCTION = (
     "a function gets data from its parameter context_variables, and clients from parameters with the hint Resource[T]"
 )
@@ -55,8 +59,18 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "tools functions": "give functions to the agent: Agent(functions=[...])",
         "usage_limits": "pass budget=Budget(...)",
         "timeout": "pass budget=Budget(seconds=...)",
-        "middleware hooks": "pass AsyncSwarm(middleware=[...])",
+        "middleware hooks": _MIDDLEWARE,
+        "run_config": "pass its values as keywords: model_override=..., max_turns=...",
+        "error_handlers": "pass budget=Budget(turns=..., then='answer'), or read response.stop",
     }),
+    "agent_tool()": _by_name({
+        "tool_name": "use name=...",
+        "tool_description": "use description=...",
+        "output_type custom_output_extractor": _OUTPUT,
+        "needs_approval approve": "give approve=True to the functions of the agent",
+        "max_turns": "pass it to run(): the limits of a run also apply to its inner runs",
+    }),
+    "Result()": {"": "pass keywords: Result(value=..., agent=..., context_variables=...)"},
     "tool()": _by_name({
         "needs_approval requires_approval": "pass approve=True, or a function that decides for each call",
         "max_retries retries": "raise ToolError in the function: the model gets its text, and may call again",
@@ -64,6 +78,8 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "description_override": "pass description=...",
         "strict_mode": "pass strict=True",
         "args_schema parameters": "pass your own JSON schema to function_tool(function, name=..., description=..., parameters=...)",
+        "failure_error_function": "pass AsyncSwarm(tool_error=...), or raise ToolError in the function",
+        "is_enabled": "give the function to another agent, or raise ToolError in it",
         "is_external": "external_tool(...) makes a tool without a function",
     }),
     "function_tool()": {"": "function_tool takes your own JSON schema; @tool makes it from the hints of the function"},
@@ -76,7 +92,7 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "max_turns": "pass it to run()",
         "agents tools functions instructions": "an agent has them: Agent(functions=[...], instructions=...)",
         "agent": "pass it to run(agent, messages)",
-        "hooks callbacks": "pass middleware=[...]",
+        "hooks callbacks retry fallback cache tracing guardrails input_guardrails output_guardrails": "pass middleware=[...]",
     }),
     "Budget()": _by_name({
         "max_tokens max_total_tokens total_tokens total_tokens_limit token_limit": "use tokens=...",
@@ -96,7 +112,9 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "output_type response_format result_type": (
             "for structured output, pass the type as output=..., and read `response.output`"
         ),
-        "input_guardrails output_guardrails": _GUARDS,
+        "input_guardrails": _GUARDS,
+        "output_guardrails": _GUARDS_OF_ANSWERS,
+        "hooks": f"{_MIDDLEWARE}, or read the events of stream()",
         "mcp_servers toolsets": "use aswarm.mcp, and pass the functions of the server as functions=[...]",
     }),
     "Agent()": {"": "pass keywords: Agent(name=..., model=..., instructions=..., functions=[...])", **_SETTINGS},
@@ -126,7 +144,10 @@ _REMEDIES: dict[str, dict[str, str]] = {
     "Response": _by_name({
         "final_output content data": "the text of the answer is `response.text`, and structured output is `response.output`",
         "all_messages new_messages new_items to_input_list": "the messages of the run are `response.messages`",
+        "final_output_as": "pass output=... to the run, and read `response.output`",
         "last_agent": "the active agent is `response.agent`",
+        "interruptions": "the open calls are `response.waiting`",
+        "to_state": "pass the messages and resume={id: decision} to the next run",
     }),
     "EventStream": _by_name({
         "stream_events stream_text stream_output": "the run itself yields its events: async for event in run",
@@ -142,7 +163,13 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "RunConfig": "pass keywords to run(), see RunKeywords",
         "Session SQLiteSession": f"{_SESSION}, for example with SQLiteStore",
         "handoff Handoff": "put the other agent into Agent(functions=[...])",
-        "input_guardrail output_guardrail GuardrailFunctionOutput": _GUARDS,
+        "InputGuardrail input_guardrail GuardrailFunctionOutput": _GUARDS,
+        "OutputGuardrail output_guardrail": _GUARDS_OF_ANSWERS,
+        "InputGuardrailTripwireTriggered OutputGuardrailTripwireTriggered": "catch aswarm.guards.Blocked",
+        "MaxTurnsExceeded": "a run ends with response.stop == 'max_turns', or raises with Budget(turns=..., then='raise')",
+        "RunHooks AgentHooks": f"{_MIDDLEWARE}, or read the events of stream()",
+        "trace": "use aswarm.otel: AsyncSwarm(middleware=[otel()])",
+        "set_default_openai_client set_default_openai_key": "pass a client: AsyncSwarm(AsyncOpenAI(...))",
         "UsageLimits": "use Budget",
         "ModelRetry": "raise ToolError",
         # Names of aswarm before 0.1.0.
@@ -222,9 +249,11 @@ def explain_names(namespace: dict[str, Any]) -> None:
     inherited: Callable[[str], Any] | None = namespace.get("__getattr__")
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - as above
-        if not (remedy := hint(package, name)):
-            if inherited:
+        remedy = hint(package, name)
+        if not remedy and inherited:
+            with suppress(AttributeError):
                 return inherited(name)
+        if not (remedy := remedy or _place_of(package, name)):
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
         # The import statement replaces the text of an AttributeError. It first calls this function of importlib.
         is_import = sys._getframe(1).f_code.co_name == "_handle_fromlist"
@@ -232,3 +261,18 @@ def explain_names(namespace: dict[str, Any]) -> None:
 
     if package in _REMEDIES:
         namespace["__getattr__"] = __getattr__
+
+
+def _place_of(package: str, name: str) -> str:
+    """Return the remedy for a name that a module of the package exports. The modules are read as text, and not imported."""
+    folder = Path(sys.modules[package].__file__ or "").parent
+    files = {file.parent.name: file for file in folder.glob("[a-z]*/__init__.py")}
+    files |= {file.stem: file for file in folder.glob("[a-z]*.py")}
+    if name in files or name.startswith("_"):  # `from aswarm import otel` imports the module after the AttributeError
+        return ""
+    for module in sorted(
+        files, reverse=True
+    ):  # `sources` and `middleware` before `extensions`, which repeats their names
+        if f'"{name}"' in files[module].read_text(encoding="utf-8").partition("__all__ = [")[2].partition("]")[0]:
+            return f"; use `from {package}.{module} import {name}`"
+    return ""
