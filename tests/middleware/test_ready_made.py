@@ -350,8 +350,8 @@ def test_a_cache_that_cannot_be_opened(tmp_path: Path) -> None:
 
 @WAYS
 async def test_a_recording_answers_in_place_of_the_model(way: str, tmp_path: Path) -> None:
-    """A replay has the same messages without a request, and runs the functions."""
-    path, agent = tmp_path / "r.jsonl", Agent(functions=[lookup])
+    """A replay has the same messages without a request, and runs the functions. The folder of the file is made."""
+    path, agent = tmp_path / "cassettes" / "r.jsonl", Agent(functions=[lookup])
     model = ScriptedModel([call("lookup", x="a\u2028b"), "Done"], cut=2)
     expected = await texts(AsyncSwarm(model.client(), middleware=[record(path)]), way, agent)
     nobody = ScriptedModel([])
@@ -464,8 +464,11 @@ async def test_a_recording_begins_with_its_first_request(tmp_path: Path) -> None
 async def test_recordings_that_cannot_be_used(tmp_path: Path) -> None:
     """A recording that cannot be used is an error before a request is sent."""
     model = ScriptedModel([])
-    with pytest.raises(ConfigurationError, match=r"r\.jsonl cannot be written: No such file"):
-        await AsyncSwarm(model.client(), middleware=[record(tmp_path / "missing" / "r.jsonl")]).run(Agent(), "Hi")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"r\.jsonl cannot be written: Not a directory"):
+        await AsyncSwarm(model.client(), middleware=[record(tmp_path / "file" / "cassettes" / "r.jsonl")]).run(
+            Agent(), "Hi"
+        )
     assert not model.requests
     with pytest.raises(ConfigurationError, match="cannot be read"):
         replay(tmp_path / "r.jsonl")

@@ -29,7 +29,7 @@ _USED = "all recorded answers to it were used"
 def record(path: str | PathLike[str]) -> Middleware:
     """Return middleware that records each request and its completion in a file, as one line of JSON.
 
-    The first request replaces an existing file. Headers are not recorded. Messages are recorded as they are sent. Failed or
+    The first request makes the file, with its folder, or replaces it. Headers are not recorded. Messages are recorded as they are sent. Failed or
     interrupted completions are not recorded. The functions of tools run as always, even in `replay`. If the file cannot be
     written, the run ends with a ConfigurationError. If the file cannot be created, no request is sent.
     """
@@ -67,6 +67,7 @@ class _Recording:
 
     def write(self, mode: Literal["wb", "ab"], text: str) -> None:
         try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open(mode, buffering=0) as file:  # one write for each line: runs record concurrently
                 file.write(text.encode())
         except OSError as error:
