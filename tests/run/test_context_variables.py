@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, tool
+from aswarm import Agent, AsyncSwarm, RunError, tool
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -79,6 +79,17 @@ async def test_context_variables_into_instructions_by_keyword(instructions: Any,
     swarm, model = swarm_of("Hi John")
     await swarm.run(Agent(instructions=instructions), "Hi!", context_variables={"user_name": "John"})
     assert model.requests[0].messages[0]["content"] == text
+
+
+async def test_a_type_error_inside_of_instructions_is_not_a_fault_of_their_parameters() -> None:
+    """The error of the function itself ends the run."""
+
+    def instructions(context_variables: dict[str, Any]) -> str:
+        return "Help" + context_variables["points"]
+
+    swarm, _ = swarm_of()
+    with pytest.raises(RunError, match="TypeError: can only concatenate str"):
+        await swarm.run(Agent(instructions=instructions), "Hi!", context_variables={"points": 7})
 
 
 @pytest.mark.parametrize("given", [defaultdict(list), defaultdict(list, other=[0])], ids=["empty", "not empty"])

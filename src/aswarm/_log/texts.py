@@ -9,11 +9,10 @@ from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from aswarm._values.context import copy_containers
+from aswarm._values.context import check_context, copy_containers
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.json import is_object, shown, whole_characters
+from aswarm._values.json import as_json_or_resource, shown, whole_characters
 from aswarm._values.messages import Message
-from aswarm._values.text import AS_RESOURCE
 
 _MAX_ID_LENGTH = 500
 _DATABASE_TEXT = re.compile("[^\\0\ud800-\udfff]*")
@@ -86,22 +85,18 @@ def _fault(value: object, place: str) -> str | None:
             if fault := _fault(item, f"{place}[{position}]"):
                 return fault
     elif not (value is None or type(value) in (str, int, float, bool)):
-        return f"{place} is {shown(value, _SHOWN)}"
+        return f"{place} is {shown(value, _SHOWN)}; {as_json_or_resource(value)}"
     return None
 
 
 def context_error(fault: str) -> str:
     """Return the error text for a context variable that is not JSON."""
-    return (
-        f"a conversation keeps context variables as JSON (dict with str keys, list, str, int, float, bool, None), but {fault}; "
-        f"{AS_RESOURCE}"
-    )
+    return f"a conversation keeps context variables as JSON (dict with str keys, list, str, int, float, bool, None), but {fault}"
 
 
 def checked_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a copy of the context variables. Raises ConfigurationError if they are not JSON."""
-    if not (context is None or is_object(context)):
-        raise ConfigurationError(f"context_variables must be a dict, not {type(context).__name__}")
+    check_context(context)
     copied: dict[str, Any] = copy_containers(context or {})
     for _, fault in faults(copied):
         raise ConfigurationError(context_error(fault))

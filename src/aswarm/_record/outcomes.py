@@ -15,8 +15,7 @@ from aswarm._values.agent import Agent, Response, Result, UnknownCall
 from aswarm._values.context import changes, copy_containers
 from aswarm._values.decisions import OpenCall
 from aswarm._values.errors import ConfigurationError, ToolError
-from aswarm._values.json import from_fields, jsonable, shown
-from aswarm._values.text import AS_RESOURCE
+from aswarm._values.json import as_json_or_resource, from_fields, jsonable, shown
 from aswarm._values.usage import Usage
 
 from .facts import CallPlace
@@ -247,5 +246,5 @@ def check_json(value: object, place: object) -> None:
     elif not (value is None or type(value) in (str, int, float, bool)):
         raise ConfigurationError(
             f"the context variable {place} was set to {shown(value, 80)}, which cannot be recorded. A recorded run has context "
-            f"variables of JSON types (dict, list, str, int, float, bool, None); {AS_RESOURCE}"
+            f"variables of JSON types (dict, list, str, int, float, bool, None); {as_json_or_resource(value)}"
         )

@@ -18,7 +18,7 @@ from aswarm._tools.hints import bound_by_partials, signature_of
 from aswarm._tools.tool import is_async
 from aswarm._values.agent import Agent
 from aswarm._values.context import copy_containers
-from aswarm._values.errors import RunError
+from aswarm._values.errors import ConfigurationError, RunError
 
 from .filling import NO_RESOURCES, read_arguments
 
@@ -41,6 +41,11 @@ async def resolve_instructions(
             else await BackgroundTask(functools.partial(_run_in_slot, function_runner(), work)).result()
         )
         return await value if inspect.isawaitable(value) else value
+    except TypeError as error:
+        if fault := _misfit(work):
+            text = f"the instructions of {agent.name!r} cannot be called: {fault}; their function takes `context_variables`, and"
+            raise ConfigurationError(f"{text} parameters with the hint Resource[...]") from error
+        raise
     except anyio.get_cancelled_exc_class() as error:
         await raise_if_own(error)
         raise RunError(f"the instructions of {agent.name!r} were cancelled, but not by their run") from error
@@ -79,6 +84,16 @@ def _with_context(
     if CONTEXT in signature_of(function).parameters and CONTEXT not in bound_by_partials(function):
         return functools.partial(function, context_variables=_with_defaults(context))
     return function
+
+
+def _misfit(work: Callable[..., Any]) -> str:
+    """Return the reason why Python cannot call the function with its bound arguments; empty if it can."""
+    bound = work if isinstance(work, functools.partial) else functools.partial(work)
+    try:
+        inspect.signature(bound.func, follow_wrapped=False).bind(*bound.args, **bound.keywords)
+    except (TypeError, ValueError) as error:  # ValueError: a builtin without a signature
+        return str(error)
+    return ""
 
 
 def _with_defaults(context: Mapping[str, Any]) -> defaultdict[str, Any]:

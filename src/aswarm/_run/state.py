@@ -18,10 +18,9 @@ from aswarm._tools.filled import Filled
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Response, StopReason, asked_for
-from aswarm._values.context import copy_containers, plain_dict
+from aswarm._values.context import check_context, copy_containers, plain_dict
 from aswarm._values.decisions import OpenCall, Resume
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError
-from aswarm._values.json import is_object
 from aswarm._values.messages import SENT_INPUT, Message, are_plain, as_sent, last_head, normalize, unanswered_calls
 from aswarm._values.output import Output
 from aswarm._wire.accumulator import Accumulator, Completion
@@ -378,9 +377,8 @@ class RunState:
 
 
 def _own_context(context_variables: object) -> dict[str, Any]:
+    check_context(context_variables)
     kind = type(context_variables).__name__
-    if not (context_variables is None or is_object(context_variables)):
-        raise ConfigurationError(f"context_variables must be a dict, not {kind}")
     try:
         context: dict[str, Any] = copy_containers({} if context_variables is None else context_variables)
     except Exception as error:

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
+from .errors import ConfigurationError
 from .json import is_array, is_object
 
 # The built-in classes under names with exact type hints, for calls such as `_DICT.items(value)`.
@@ -18,6 +19,20 @@ _DICT: type[dict[Any, Any]] = dict
 _LIST: type[list[Any]] = list
 _SET: type[set[Any]] = set
 _TUPLE: type[tuple[Any, ...]] = tuple
+
+
+def check_context(context: object) -> None:
+    """Raise ConfigurationError if the argument `context_variables` is neither a dict nor None."""
+    if context is None or is_object(context):
+        return
+    kind = type(context).__name__
+    is_plain = type(context).__module__ == "builtins"
+    remedy = (
+        ""
+        if is_plain
+        else f"; pass a dict, and a function with the parameter `context_variables: {kind}` gets a {kind}"
+    )
+    raise ConfigurationError(f"context_variables must be a dict, not {kind}{remedy}")
 
 
 def copy_containers(value: Any) -> Any:

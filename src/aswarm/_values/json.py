@@ -14,7 +14,7 @@ from typing import Any, TypeGuard, TypeVar, cast
 
 from pydantic_core import ValidationError, to_json, to_jsonable_python
 
-from .text import one_line, sendable
+from .text import AS_RESOURCE, one_line, sendable
 
 T = TypeVar("T")
 
@@ -64,6 +64,15 @@ def shown(value: object, limit: int) -> str:
         return one_line(repr(value), limit)
     except Exception:  # noqa: BLE001 - nested too deeply, or its __repr__ raises
         return f"<{type(value).__name__}>"
+
+
+def as_json_or_resource(value: object) -> str:
+    """Return the remedy for a context variable that is not JSON. The text does not contain the value, which may be a secret."""
+    try:
+        to_jsonable_python(value)
+    except Exception:  # noqa: BLE001 - its code may raise anything
+        return AS_RESOURCE
+    return "use its JSON form, which pydantic_core.to_jsonable_python(value) returns"
 
 
 def faults_of(error: ValidationError, whole: str) -> list[str]:

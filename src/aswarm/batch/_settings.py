@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, Required
 from typing_extensions import TypeForm
 
 from aswarm._values.agent import Agent
+from aswarm._values.context import check_context
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_count, is_object
 from aswarm._values.max_turns import UNWATCHED
@@ -86,8 +87,7 @@ class BatchSettings:
         tools_of(self.agent)
         if (output := self.output or as_output(self.agent.output)) is not None:
             answer_type(output)
-        if not (self.context_variables is None or is_object(self.context_variables)):
-            raise ConfigurationError(f"context_variables must be a dict, not {type(self.context_variables).__name__}")
+        check_context(self.context_variables)
         if not (self.concurrency == "auto" or is_count(self.concurrency)):
             raise ConfigurationError(f'concurrency must be a whole number from 1, or "auto", not {self.concurrency!r}')
         if not is_count(self.attempts):

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aswarm._values.agent import Agent, Response
-from aswarm._values.context import copy_containers
+from aswarm._values.context import check_context, copy_containers
 from aswarm._values.decisions import Resume, open_calls, waiting_calls, waiting_entries
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.json import is_object
 from aswarm._values.messages import Message, call_name, unanswered_calls
 from aswarm._values.text import counted
 from aswarm._values.usage import Usage
@@ -86,8 +85,7 @@ class Session:
     def __post_init__(self) -> None:
         if not isinstance(self.starting_agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's value
             raise ConfigurationError(f"starting_agent must be an Agent, not {type(self.starting_agent).__name__}")
-        if not (self.starting_context is None or is_object(self.starting_context)):
-            raise ConfigurationError(f"context_variables must be a dict, not {type(self.starting_context).__name__}")
+        check_context(self.starting_context)
         # A copy, because later changes of the caller's dict must not change this conversation.
         self.starting_context = copy_containers(self.starting_context or {})
         self._met: dict[str, Agent] = {}
