@@ -88,7 +88,7 @@ def _with_context(
 
 def _misfit(work: Callable[..., Any]) -> str:
     """Return the reason why Python cannot call the function with its bound arguments; empty if it can."""
-    bound = work if isinstance(work, functools.partial) else functools.partial(work)
+    bound: functools.partial[Any] = functools.partial(work)  # of a partial: one partial with its arguments
     try:
         inspect.signature(bound.func, follow_wrapped=False).bind(*bound.args, **bound.keywords)
     except (TypeError, ValueError) as error:  # ValueError: a builtin without a signature
