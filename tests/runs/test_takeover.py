@@ -18,7 +18,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, ToolError
 from aswarm.conversations import SQLiteStore
-from aswarm.runs import Entry, LocalRuns, NewRun, Run, fold
+from aswarm.runs import ContextEdit, Entry, LocalRuns, NewRun, Run, fold
 from aswarm.serve import AGUIWire, VercelWire
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_file
@@ -161,8 +161,8 @@ def check_wires(entries: Sequence[Entry]) -> None:
         vercel.read(vercel_wire.encode(entry))
 
 
-async def test_settings_and_notes_outlive_the_process(tmp_path: Path) -> None:
-    """The process that takes over sends them with each further request."""
+async def test_the_choices_of_the_client_outlive_the_process(tmp_path: Path) -> None:
+    """The process that takes over sends the model, the settings and the notes, and has the changed context."""
     path, bodies = tmp_path / "chats.sqlite", list[Any]()
     note = {"role": "user", "content": "The page shows order 7."}
 
@@ -171,12 +171,15 @@ async def test_settings_and_notes_outlive_the_process(tmp_path: Path) -> None:
         return turn(request)
 
     async with opened(path, Notes(), version="1") as runs:
-        await runs.start(replace(NEW, settings={"temperature": 0.1}, notes=[note]))
+        edit = ContextEdit(changes={"tier": "gold"}, revision="")
+        await runs.start(replace(NEW, model="chosen", settings={"temperature": 0.1}, notes=[note], context_edit=edit))
         copy = copied(path, tmp_path / "copy.sqlite")
         await Run(runs, await runs.get("r", user="ann")).last_entry()
     async with opened(copy, Notes(), answer, version="1") as runs:
-        await left(runs)
+        entries, _, context = await left(runs)
+    assert (entries[0].fields["edited"], context["tier"]) == (["tier"], "gold")
     assert bodies
+    assert {body["model"] for body in bodies} == {"chosen"}
     assert all(body["temperature"] == 0.1 and note in body["messages"] for body in bodies)
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aswarm import Agent
+from aswarm import Agent, Output
+from aswarm.guards import CheckedCall, CheckedInput, CheckedResult, guard_input, guard_tool
+from aswarm.middleware import retry
 from aswarm.runs import show_everything
 from tests.support.serve.served import client, served
 
@@ -103,6 +105,30 @@ async def test_the_graph_of_the_agents_is_data() -> None:
     assert [graph["graphs"][name]["agents"][0]["model"] for name in "ABC"] == ["gpt-4o", "gpt-4o-mini", "own-model"]
     assert [node["name"] for node in graph["graphs"]["A"]["agents"]] == ["A", "B"]
     assert graph["graphs"]["A"]["handoffs"][0]["function"] == "transfer_to_b"
+
+
+def no_homework(checked: CheckedInput) -> None:
+    """Let each input pass."""
+
+
+def is_short(checked: CheckedCall | CheckedResult) -> None:
+    """Let each call and result pass."""
+
+
+def is_whole(answer: list[int]) -> None:
+    """Accept each answer."""
+
+
+@pytest.mark.asyncio
+async def test_the_settings_name_the_guards_of_each_agent() -> None:
+    """They name the checks of the guards for this agent, and the check of its structured output."""
+    agents = [Agent(name="A", output=Output(list[int], check=is_whole)), Agent(name="B")]
+    middleware = [guard_input(no_homework, agents=["B"]), retry(), guard_tool(is_short, is_short)]
+    async with served([], agents=agents, show=show_everything, middleware=middleware) as it:
+        graphs = (await it.ann.get("/graph")).json()["graphs"]
+    guards = [graphs[name]["agents"][0]["settings"]["guards"] for name in "AB"]
+    of_calls = "is_short (call), is_short (result)"
+    assert guards == [f"{of_calls}, is_whole (output)", f"no_homework (input), {of_calls}"]
 
 
 @pytest.mark.asyncio

@@ -5,7 +5,7 @@
 
 The entry of an event has the fields of `event.to_dict()`, and the additional fields below. The other entries are
 
-    RunStarted        {run_id, conversation, agent, before, messages, resume, calls, context_variables}
+    RunStarted        {run_id, conversation, agent, before, messages, resume, calls, context_variables, edited?, model?}
     TurnFinished      {turn, answers, open?, waiting?, unknown?}   for each turn with calls; see `turns`
     RunFailed         {error: {type, message, public_message, status_code?}, response?}
     RunStopped        {reason, message, response?}           `reason`: a code of `STOPS`, or a text of the caller;
@@ -22,7 +22,9 @@ The entry of an event has the fields of `event.to_dict()`, and the additional fi
     CompletionFinished {..., call_ids?, external?}           `call_ids`: the public ids of the calls, if one differs from its
                                                              `id`; `external`: the indexes of the calls of external tools
 
-`messages` of RunStarted are the new messages of the user, and `before` is the number of messages before them.
+`messages` of RunStarted are the new messages of the user, and `before` is the number of messages before them. `edited` are the
+names of the context variables that the operator has changed before the run, and `model` is the model that replaces the models of
+the agents.
 `calls` are the open calls that a resumed run starts with: `{index, id, name, arguments, call_id?, kind?}`. Each item of
 `response.waiting` also has `call_id?` and `kind?`.
 

@@ -111,7 +111,7 @@ class EntryMaker:
     ) -> Entry:
         """Return the first entry.
 
-        `messages`: the new messages of the user. `resume`: the argument of the run. `private`: fields for a later attempt.
+        `messages`: the new messages of the user. `resume`: the argument of the run. `private`: more fields.
         """
         self._agent, self._context = agent, context_variables or {}
         calls = open_calls(self._history) if resume is not False else []

@@ -118,7 +118,28 @@ def check_steps(swarm: object, own: Mapping[str, object]) -> None:
             )
 
 
-def chain(middleware: Iterable[Middleware]) -> Middleware | None:
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The middleware of the user as one middleware. The first of `wraps` is the outermost."""
+
+    wraps: tuple[Middleware, ...]
+
+    def __call__(self, handlers: Handlers) -> Handlers:
+        for wrap in reversed(self.wraps):
+            name, inner = getattr(wrap, "__qualname__", type(wrap).__name__), handlers
+            handlers = wrap(inner)
+            if not isinstance(handlers, Handlers):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigurationError(
+                    f"the middleware {name} returned {_type_of_mistake(handlers)}; it must be a plain function that returns "
+                    "Handlers, for example dataclasses.replace(handlers, complete=...)"
+                )
+            may_hold = handlers.may_hold or inner.may_hold
+            complete = _checked_complete(handlers.complete, f"of the middleware {name}")
+            handlers = replace(handlers, complete=complete, may_hold=may_hold)
+        return replace(handlers, complete=isolated(handlers.complete))
+
+
+def chain(middleware: Iterable[Middleware]) -> Chain | None:
     """Return the middleware of the user as one middleware, or None for an empty list. The first of the list is the outermost.
 
     The middleware gets a copy of each request, so that it cannot change the history of this or another run. Raises
@@ -135,21 +156,7 @@ def chain(middleware: Iterable[Middleware]) -> Middleware | None:
                 f"middleware must be functions from Handlers to Handlers, not {type(wrap).__name__}; see aswarm.middleware"
             )
 
-    def chained(handlers: Handlers) -> Handlers:
-        for wrap in reversed(wraps):
-            name, inner = getattr(wrap, "__qualname__", type(wrap).__name__), handlers
-            handlers = wrap(inner)
-            if not isinstance(handlers, Handlers):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ConfigurationError(
-                    f"the middleware {name} returned {_type_of_mistake(handlers)}; it must be a plain function that returns "
-                    "Handlers, for example dataclasses.replace(handlers, complete=...)"
-                )
-            may_hold = handlers.may_hold or inner.may_hold
-            complete = _checked_complete(handlers.complete, f"of the middleware {name}")
-            handlers = replace(handlers, complete=complete, may_hold=may_hold)
-        return replace(handlers, complete=isolated(handlers.complete))
-
-    return chained if wraps else None
+    return Chain(wraps) if wraps else None
 
 
 def _type_of_mistake(value: object) -> str:

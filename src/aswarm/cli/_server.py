@@ -117,12 +117,13 @@ def serve_until_stopped(
 
         from aswarm.runs import show_everything  # noqa: PLC0415 - as above
         from aswarm.runs._shown_logs import show_logs  # noqa: PLC0415 - as above
-        from aswarm.serve import Service, bearer, local_only  # noqa: PLC0415 - it needs starlette
+        from aswarm.serve import Playground, Service, bearer, local_only  # noqa: PLC0415 - it needs starlette
 
         runs = _runs(swarm, agents, store, code_version)
     auth, user = (local_only, "local") if token is None else (bearer(token), "user")
+    page = Playground(models="any", context_edits=True)
     service = Service(
-        runs, auth=auth, wires=("agui", "vercel", "openai"), page=True, show=show_everything, body_bytes=_BODY_BYTES
+        runs, auth=auth, wires=("agui", "vercel", "openai"), page=page, show=show_everything, body_bytes=_BODY_BYTES
     )
     server = uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
     with listening(host, port) as listener:

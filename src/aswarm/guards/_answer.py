@@ -10,7 +10,7 @@ from typing import TypeAlias
 from aswarm._values.messages import SENT_INPUT, Message
 from aswarm.extensions import Accumulator, Completion, CompletionRequest, Handlers, Middleware
 
-from ._check import Check, CheckFunction, OnError, guarding
+from ._check import Check, CheckFunction, Guard, OnError
 from ._checked import Block, Blocked, CheckedAnswer, Chunk, Chunks, Replace, Say, refusal, text_completion, texts_of
 
 _AnswerVerdict: TypeAlias = Block | Say | Replace | None
@@ -58,7 +58,7 @@ def guard_answer(
 
         return replace(handlers, complete=complete)
 
-    return guarding(wrap)
+    return Guard(wrap, (judged,))
 
 
 async def _replacement(check: Check, checked: CheckedAnswer) -> str | None:

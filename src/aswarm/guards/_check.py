@@ -20,7 +20,7 @@ import anyio
 from aswarm._runtime.backend import raise_if_own
 from aswarm._values.errors import ConfigurationError, Hold, named
 from aswarm._values.json import shown
-from aswarm.extensions import Middleware
+from aswarm.extensions import Handlers, Middleware
 
 from ._checked import Checked, Replace, Verdict, refusal
 
@@ -151,9 +151,26 @@ class Pending:
             self.returned.close()
 
 
-def guarding(wrap: Middleware) -> Middleware:
-    """Return the middleware for all runs, except runs that a check starts."""
-    return lambda handlers: handlers if _is_checking.get() else wrap(handlers)
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The middleware of a guard, for all runs except runs that a check starts.
+
+    `agents`: the names of the agents whose runs are checked, or None for all agents.
+    """
+
+    wrap: Middleware
+    checks: tuple[Check, ...]
+    agents: frozenset[str] | None = None
+
+    def __call__(self, handlers: Handlers) -> Handlers:
+        return handlers if _is_checking.get() else self.wrap(handlers)
+
+
+def check_names(middleware: Middleware, agent: str) -> list[str]:
+    """Return the checks of an agent in this middleware, such as "no_homework (input)". Other middleware has none."""
+    if not isinstance(middleware, Guard) or not (middleware.agents is None or agent in middleware.agents):
+        return []
+    return [f"{check.name} ({check.place.split()[-1]})" for check in middleware.checks]
 
 
 @contextmanager

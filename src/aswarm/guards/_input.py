@@ -21,7 +21,7 @@ from aswarm._values.messages import SENT_INPUT, Message, last_of_user
 from aswarm._values.usage import Usage
 from aswarm.extensions import Accumulator, CompletionRequest, Handlers, Middleware
 
-from ._check import Check, CheckFunction, OnError, Pending, guarding
+from ._check import Check, CheckFunction, Guard, OnError, Pending
 from ._checked import (
     Block,
     Blocked,
@@ -81,7 +81,7 @@ def guard_input(
         guard = _InputGuard(handlers, judged, parallel, every == "turn", names)
         return replace(handlers, complete=guard.complete)
 
-    return guarding(wrap)
+    return Guard(wrap, (judged,), names)
 
 
 def _names(agents: Iterable[Agent | str]) -> frozenset[str]:

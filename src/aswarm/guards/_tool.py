@@ -10,7 +10,7 @@ from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError, 
 from aswarm._values.json import is_json, is_object
 from aswarm.extensions import Handlers, Middleware, Started, ToolCall, ToolOutcome
 
-from ._check import Check, CheckFunction, OnError, guarding
+from ._check import Check, CheckFunction, Guard, OnError
 from ._checked import (
     Block,
     Blocked,
@@ -82,7 +82,7 @@ def guard_tool(
 
         return dataclasses.replace(handlers, call_tool=call_tool, may_hold=handlers.may_hold or may_wait)
 
-    return guarding(wrap)
+    return Guard(wrap, tuple(filter(None, (first, last))))
 
 
 async def _before(check: Check, call: ToolCall, handlers: Handlers) -> ToolOutcome | None:

@@ -12,6 +12,7 @@ from aswarm._record.fold import Folded, fold
 from aswarm._values import public as _public
 
 from ._base import Runs
+from ._context_edit import ContextEdit
 from ._errors import (
     AgentNotFound,
     AnswersRefused,
@@ -34,6 +35,7 @@ __all__ = [
     "AnswersRefused",
     "CallAnswer",
     "ClientTool",
+    "ContextEdit",
     "ConversationNotFound",
     "DisconnectPolicy",
     "Entry",

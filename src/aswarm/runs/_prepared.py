@@ -140,9 +140,9 @@ class PreparedRun:
 
     `key`: the id of its conversation in the store; empty for a run without a conversation. `starts_with`: the name of its
     agent. `history`: the messages of the conversation before the run. `added`: the messages that the run adds to the history
-    at its start. `resume`: the decisions about open calls; False if no call is open, or if new messages close them. `tools`:
-    the tools of the client. `trace`: see `in_trace`; empty in the process that started the run. `settings`, `notes`: see
-    `NewRun`. `base`: the revision of the conversation before the run. `first`: the first entry of the run.
+    at its start. `edited`: the names of the context variables that the operator has changed. `resume`: the decisions about open calls; False if no call is open, or if new messages close them. `tools`:
+    the tools of the client. `trace`: see `in_trace`; empty in the process that started the run. `model`, `settings`, `notes`:
+    see `NewRun`. `base`: the revision of the conversation before the run. `first`: the first entry of the run.
     """
 
     setup: Setup
@@ -154,7 +154,9 @@ class PreparedRun:
     added: list[Message]
     resume: Mapping[int, Decision] | Literal[False]
     context: Mapping[str, Any]
+    edited: Sequence[str]
     tools: Sequence[ClientTool]
+    model: str | None
     settings: Mapping[str, Any]
     notes: Sequence[Message]
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -182,10 +184,13 @@ class PreparedRun:
         context: Mapping[str, Any] = {**stored.context_variables, **checked_context(new.client_context)}
         if new.conversation is None:
             context = new.context_variables or {}
+        if (edit := new.context_edit) is not None:
+            context = edit.applied_to(context, stored.revision)
         run = cls(
             setup=setup, run_id=run_id, key=stored.id, conversation=new.conversation,
             starts_with=stored.agent or setup.agent(new.agent).name, history=history, added=added, resume=resume, context=context,
-            tools=new.tools, settings=new.settings or asked.get("_settings", {}), notes=new.notes or asked.get("_notes", ()), base=stored.revision,
+            edited=[] if edit is None else edit.names, tools=new.tools, model=new.model or asked.get("model"),
+            settings=new.settings or asked.get("_settings", {}), notes=new.notes or asked.get("_notes", ()), base=stored.revision,
         )  # fmt: skip
         run.first = run.restart()
         return run
@@ -198,6 +203,7 @@ class PreparedRun:
             setup=setup, run_id=run_id, key=stored.id, conversation=fields["conversation"] or None,
             starts_with=fields["agent"], history=stored.messages[: fields["before"]], added=list(fields["messages"]),
             resume=_resume_of(fields), context=fields["context_variables"],
+            edited=fields.get("edited", ()), model=fields.get("model"),
             tools=[from_fields(ClientTool, tool) for tool in fields.get("_tools", ())],
             settings=fields.get("_settings", {}), notes=fields.get("_notes", ()), trace=fields.get("_trace", {}), first=first,
         )  # fmt: skip
@@ -214,7 +220,9 @@ class PreparedRun:
         self.maker = EntryMaker(self.history, error_text=self.setup.error_text)
         self.recorder = self._state = None
         agent = self.setup.known.get(self.starts_with) or Agent(name=self.starts_with)
-        private = {
+        more = {
+            "edited": list(self.edited),
+            "model": self.model,
             "_resume": self.resume and as_json(self.resume),
             "_tools": [tool.to_dict() for tool in self.tools],
             "_settings": dict(self.settings),
@@ -230,7 +238,7 @@ class PreparedRun:
             self.added,
             resume=self.resume,
             context_variables=self.context,
-            private={key: value for key, value in private.items() if value},
+            private={key: value for key, value in more.items() if value},
         )
 
     # --- execution ---
@@ -254,7 +262,7 @@ class PreparedRun:
         """Prepare the events of the run, and return them. The run executes and is recorded while the events are read."""
         setup = self.setup
         options = RunOptions(
-            self.agent, self.messages, self.context, max_turns=setup.limits.max_turns, resume=self.resume, run_id=self.run_id
+            self.agent, self.messages, self.context, self.model, max_turns=setup.limits.max_turns, resume=self.resume, run_id=self.run_id
         )  # fmt: skip
         swarm, self.recorder = setup.swarm, recorder
         if setup.logs_requests:  # for pages that show everything

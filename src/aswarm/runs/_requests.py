@@ -24,6 +24,7 @@ from aswarm._values.json import shown
 from aswarm._values.max_turns import OF_A_WEB_SERVICE, checked_max_turns
 from aswarm._values.messages import Message
 
+from ._context_edit import ContextEdit
 from ._errors import invalid
 
 WhileRunning: TypeAlias = Literal["refuse", "wait", "replace"]
@@ -145,11 +146,13 @@ class NewRun:
         key: An idempotency key of the user.
         context_variables: The context variables of a new conversation.
         client_context: Context variables to set before the run.
+        context_edit: A change of the context variables before the run, by an operator of the service.
         tools: The tools of the client.
+        model: The model of the run, in place of the models of its agents.
         settings: Model settings of the client, for each request of the run, such as `temperature`. They replace the settings of
             the agents; the lower limit of output tokens applies.
         notes: Messages of the client that each request of the run has, and that the conversation does not store. A run that
-            answers calls and has no settings, or no notes, continues with those of the run that waits.
+            answers calls and has no model, no settings or no notes continues with those of the run that waits.
         on_disconnect: See `Service`.
         while_running: See `Service`.
         continues: Whether to call the model without a new message. The history must end with a message of the user or the
@@ -175,7 +178,9 @@ class NewRun:
     key: str | None = None
     context_variables: Mapping[str, Any] | None = None
     client_context: Mapping[str, Any] | None = None
+    context_edit: ContextEdit | None = None
     tools: Sequence[ClientTool] = ()
+    model: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     notes: Sequence[Message] = ()
     on_disconnect: DisconnectPolicy = "finish"
@@ -199,7 +204,12 @@ class NewRun:
         """A hash of the request. Two equal requests have the same hash."""
         # The keys of decisions may be ids and indexes, which can be sorted only as texts.
         answers = json.loads(json.dumps([asdict(answer) for answer in self.answers], default=str))
-        work = [self.conversation, messages_of(self), answers, self.regenerate, self.continues, self.agent]
+        work: list[Any] = [self.conversation, messages_of(self), answers, self.regenerate, self.continues, self.agent]
+        more = {} if self.context_edit is None else asdict(self.context_edit)
+        if self.model is not None:
+            more["model"] = self.model
+        if more:  # the stored hashes of older versions have none
+            work.append(more)
         return hashlib.sha256(json.dumps(work, sort_keys=True, default=str).encode()).hexdigest()
 
 

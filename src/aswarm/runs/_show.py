@@ -85,6 +85,8 @@ def _shown_fields(entry: Entry, keys: frozenset[str]) -> dict[str, Any] | None:
     match entry.type:
         case "RunStarted":
             _keep_context(fields, keys)
+            if "edited" in fields:
+                fields["edited"] = [name for name in fields["edited"] if name in keys]
         case "ToolCallFinished" if fields["error"] is not None:
             fields["error"] = fields["error"].partition(":")[0]
             fields["content"] = _without_exception(fields["content"])

@@ -15,6 +15,7 @@ try:
     from ._auth import Auth, bearer, local_only
     from ._endpoints import error_response
     from ._own_routes import respond, stream_response
+    from ._playground import Playground
     from ._responses import Wire, frames
     from ._service import Service, create_app
     from .wires.agui.encoder import AGUIWire
@@ -29,6 +30,7 @@ __all__ = [
     "Auth",
     "NativeWire",
     "OpenAIWire",
+    "Playground",
     "Service",
     "VercelWire",
     "Wire",

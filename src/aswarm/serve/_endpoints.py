@@ -1,6 +1,8 @@
 """Functions for all endpoints: authenticate, read the body of a request, return errors as responses, and start a run.
 
 Security: The state that a client sends sets only the context variables in `client_context`.
+
+Security: A client chooses a model, or changes other context variables, only if the program allows it with `Playground`.
 """
 
 from __future__ import annotations
@@ -215,6 +217,7 @@ async def new_run(
         raise Refusal(
             422, "invalid_request", "the request must have a message of the user, or an answer to an open call"
         )
+    check_permissions(service, asked)
     state = dict(asked.state or {})
     tell_left_out(service, [*asked.left_out, *(f"state.{key}" for key in state if key not in service._client_context)])
     return NewRun(
@@ -229,11 +232,27 @@ async def new_run(
         key=idempotency_key(request),
         context_variables=None if service._context is None else await service._context(request),
         client_context={key: value for key, value in state.items() if key in service._client_context},
+        context_edit=asked.context_edit,
         tools=client_tools(service, asked.tools),
+        model=asked.model,
         notes=notes_of(service, asked.notes),
         on_disconnect=service._on_disconnect,
-        while_running=service._while_running,
+        # An edit is refused beside an active run, which may change the context.
+        while_running="refuse" if asked.context_edit is not None else service._while_running,
     )
+
+
+def check_permissions(service: Service, asked: ClientRequest) -> None:
+    """Raise Refusal with 403 if the request has a model or a change of the context that the service does not allow."""
+    page = service._page
+    if asked.model is not None and not (page is not None and page.allows(asked.model)):
+        text = (
+            f"the service does not let clients choose the model {shown(asked.model, 100)}; see `Playground(models=...)`"
+        )
+        raise Refusal(403, "not_allowed", text)
+    if asked.context_edit is not None and not (page is not None and page.context_edits):
+        text = "the service does not let clients change the context variables; see `Playground(context_edits=True)`"
+        raise Refusal(403, "not_allowed", text)
 
 
 def check_messages(service: Service, messages: Iterable[NewMessage]) -> None:

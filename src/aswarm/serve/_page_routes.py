@@ -18,10 +18,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from aswarm._record.entries import as_json
+from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, model_of
 from aswarm._values.json import jsonable
 from aswarm._values.messages import Message
+from aswarm._values.output import Output
 from aswarm.graph import Graph, agent_graph
+from aswarm.guards._check import check_names
 from aswarm.runs import show_everything
 from aswarm.testing import run_as_test
 
@@ -54,14 +57,14 @@ def page_routes(service: Service) -> list[BaseRoute]:
     routes: list[BaseRoute] = [Route("/graph", endpoint(service, _graph))]
     if _has_tests(service):
         routes.append(Route("/runs/{run}/test", endpoint(service, _test)))
-    if service._page:
+    if service._page is not None:
         routes += [Route("/", _index), Mount("/page", _PageFiles(directory=FOLDER))]
     return routes
 
 
 def _has_tests(service: Service) -> bool:
     """Return whether readers get the tests of runs, which have the context variables and the texts of exceptions."""
-    return service._page and service._show is show_everything
+    return service._page is not None and service._show is show_everything
 
 
 async def _index(request: Request) -> Response:
@@ -80,36 +83,50 @@ async def _test(service: Service, request: Request, user: str) -> Response:
 
 async def _graph(service: Service, request: Request, user: str) -> Response:
     graphs = {name: agent_graph(agent) for name, agent in service.runs.agents.items()}
-    default, has_settings = service.runs.swarm.model, service._show is show_everything
-    drawn = {name: _as_data(graph, default, has_settings=has_settings) for name, graph in graphs.items()}
-    return json_response({"agents": list(graphs), "graphs": drawn, "tests": _has_tests(service)})
+    swarm, has_settings = service.runs.swarm, service._show is show_everything
+    drawn = {name: _as_data(graph, swarm, has_settings=has_settings) for name, graph in graphs.items()}
+    data: dict[str, Any] = {"agents": list(graphs), "graphs": drawn, "tests": _has_tests(service)}
+    if (page := service._page) is not None:
+        data["models"] = page.models if page.models == "any" else list(page.models)
+        data["context_edits"], data["questions"] = page.context_edits, list(page.questions)
+    return json_response(data)
 
 
-def _as_data(graph: Graph, default_model: str, *, has_settings: bool) -> dict[str, Any]:
+def _as_data(graph: Graph, swarm: AsyncSwarm, *, has_settings: bool) -> dict[str, Any]:
     nodes = [
         {
             "id": node.id,
             "name": node.agent.name,
             "label": node.label,
-            "model": model_of(node.agent, default_model),
+            "model": model_of(node.agent, swarm.model),
             "functions": list(node.functions),
-            **({"settings": _settings_of(node.agent)} if has_settings else {}),
+            **({"settings": _settings_of(node.agent, swarm)} if has_settings else {}),
         }
         for node in graph.agents
     ]
     return {"agents": nodes, "handoffs": [asdict(handoff) for handoff in graph.handoffs], "mermaid": graph.mermaid()}
 
 
-def _settings_of(agent: Agent) -> dict[str, str]:
+def _settings_of(agent: Agent, swarm: AsyncSwarm) -> dict[str, str]:
     """Return the settings of an agent as texts. They have no extra headers, queries and bodies, which may have secrets."""
-    asked, output = agent.instructions, getattr(agent.output, "type", agent.output)
+    asked, output = agent.instructions, agent.output
     settings = {"instructions": asked if isinstance(asked, str) else f"the function {_name_of(asked)}"}
     if output is not None:
-        settings["output"] = _name_of(output)
+        settings["output"] = _name_of(output.type if isinstance(output, Output) else output)
+    if checks := _checks_of(agent, swarm):
+        settings["guards"] = ", ".join(checks)
     if agent.tool_choice is not None:
         settings["tool_choice"] = as_json(jsonable(agent.tool_choice)).decode()
     sent = {key: value for key, value in agent.model_settings.items() if not key.startswith("extra_")}
     return settings | {key: as_json(jsonable(value)).decode() for key, value in sent.items()}
+
+
+def _checks_of(agent: Agent, swarm: AsyncSwarm) -> list[str]:
+    """Return the names of the checks of an agent: of the guards of the swarm, and of its structured output."""
+    middleware = () if swarm._middleware is None else swarm._middleware.wraps
+    check = agent.output.check if isinstance(agent.output, Output) else None
+    of_output = [] if check is None else [f"{_name_of(check)} (output)"]
+    return [*(name for each in middleware for name in check_names(each, agent.name)), *of_output]
 
 
 def _name_of(value: object) -> str:

@@ -54,6 +54,7 @@ from ._auth import Auth, host_name, is_origin_allowed, without_port
 from ._conversation_routes import conversation_routes
 from ._endpoints import Refusal, json_response, refusal_response
 from ._page_routes import page_routes
+from ._playground import Playground
 from ._responses import on_shutdown_signal
 from .wires.agui.routes import agui_routes
 from .wires.native.routes import native_routes
@@ -80,8 +81,8 @@ class Service:
         auth: A plain or async function that gets a request and returns the id of its user, or None to refuse the request with
             401. `bearer(...)` and `local_only` are ready-made.
         wires: Protocols to serve in addition to the native routes: "agui", "vercel", "openai".
-        page: Whether to serve the playground, a page for developers, at the root. With `show=show_everything` the page also
-            shows requests to the model, context variables and error texts.
+        page: Whether to serve the playground, a page for developers, at the root; or a `Playground` with the rights of its
+            users. With `show=show_everything` the page also shows requests to the model, context variables and error texts.
         context: An async function that gets the request of a new conversation and returns its context variables.
         client_context: Names of the context variables that a client may see. A client may also set them, if its protocol has
             a state.
@@ -123,7 +124,7 @@ class Service:
         *,
         auth: Auth,
         wires: Collection[WireName] = (),
-        page: bool = False,
+        page: bool | Playground = False,
         context: ContextHook | None = None,
         client_context: Collection[str] = (),
         show: Show = show_answers,
@@ -144,7 +145,7 @@ class Service:
         _warn_without_limits(runs)
         check_show(show)
         self._auth = auth
-        self._wires, self._page = frozenset(wires), page
+        self._wires, self._page = frozenset(wires), Playground() if page is True else page or None
         self._context = context
         self._client_context = frozenset(client_context)
         self._show = show_answers_with(client_context) if show is show_answers else show
@@ -330,7 +331,7 @@ class ServiceSettings(TypedDict, total=False):
     """Optional keywords of `Service`."""
 
     wires: Collection[WireName]
-    page: bool
+    page: bool | Playground
     context: ContextHook | None
     client_context: Collection[str]
     show: Show

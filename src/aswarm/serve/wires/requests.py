@@ -9,7 +9,7 @@ from typing import Any
 
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message
-from aswarm.runs import CallAnswer, ClientTool
+from aswarm.runs import CallAnswer, ClientTool, ContextEdit
 from aswarm.runs.executors import an_object, invalid
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -43,7 +43,8 @@ class ClientRequest:
     `messages`: the messages of the user since the last assistant message, in order. `answers`: the answers to open calls.
     `strict`: if True, an answer to a call that is not open is an error; if False, it is ignored as old history.
     `tools`: the tools of the client. `state`: the state of the client; the service reads only the allowed keys.
-    `conversation`, `run_id`, `agent`: ids and a name, None if the client does not send them. `regenerate`: whether to
+    `conversation`, `run_id`, `agent`, `model`: ids and names, None if the client does not send them. `context_edit`: see
+    `NewRun`. `regenerate`: whether to
     replace the last answer. `continues`: whether to call the model without a new message. `protocol_version`: the client's
     version, for wires with versions. `shown`: the messages that the client shows, in the form of its wire.
     `notes`: texts of the client about its page, with their descriptions. `left_out`: what the service does not use of the
@@ -58,6 +59,8 @@ class ClientRequest:
     conversation: str | None = None
     run_id: str | None = None
     agent: str | None = None
+    model: str | None = None
+    context_edit: ContextEdit | None = None
     regenerate: bool = False
     continues: bool = False
     protocol_version: str | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_object
-from aswarm.runs import CallAnswer
+from aswarm.runs import CallAnswer, ContextEdit
 from aswarm.runs.executors import an_object, fault_at
 from aswarm.serve.wires.parts import chat_parts, check_keys
 from aswarm.serve.wires.requests import (
@@ -14,19 +15,20 @@ from aswarm.serve.wires.requests import (
     NewMessage,
     a_flag,
     a_list,
+    a_string,
     a_text,
     an_optional_text,
     user_content,
 )
 
-_KEYS = ("text", "content", "answers", "continue", "regenerate", "agent", "on_disconnect")
+_KEYS = ("text", "content", "answers", "continue", "regenerate", "agent", "model", "context", "on_disconnect")
 _ANSWER_KEYS = ("call", "run", "approve", "content", "arguments", "expected", "reason")
 
 
 def native_request(body: object) -> ClientRequest:
     """Return the request in the body of `POST /conversations/{c}/runs`. Raises InvalidRequest with the place of the fault.
 
-    The body has `agent` and one of:
+    The body has `agent`; `model` and `context`, if the service allows them; and one of:
 
     - `text`: a message.
     - `content`: a message as a list of parts of Chat Completions, with the types "text", "image_url", "input_audio"
@@ -35,6 +37,9 @@ def native_request(body: object) -> ClientRequest:
       waits; null if this run has no log. `expected`: the arguments that the user has seen.
     - `"continue": true`: the model continues without a new message.
     - `"regenerate": true`: the model answers the last message of the user again, and the later messages are removed.
+
+    `model`: the model of the run, in place of the models of its agents. `context`: a change of the context variables before the
+    run, `{"set": {...}, "remove": [...], "revision"}`; the revision is that of the conversation, "" for a new one.
     """
     data = an_object(body, "body")
     answers = [_answer(item, f"answers[{at}]") for at, item in enumerate(a_list(data.get("answers"), "answers"))]
@@ -51,8 +56,26 @@ def native_request(body: object) -> ClientRequest:
         continues=continues,
         regenerate=regenerate,
         agent=an_optional_text(data.get("agent"), "agent"),
+        model=an_optional_text(data.get("model"), "model"),
+        context_edit=None if data.get("context") is None else _context_edit(data["context"]),
         left_out=[key for key, value in data.items() if key not in _KEYS and value],
     )
+
+
+def _context_edit(value: object) -> ContextEdit:
+    data = an_object(value, "context")
+    check_keys(data, ("set", "remove", "revision"), "context")
+    removed = [
+        a_text(name, f"context.remove[{at}]") for at, name in enumerate(a_list(data.get("remove"), "context.remove"))
+    ]
+    changes, revision = (
+        an_object(data.get("set", {}), "context.set"),
+        a_string(data.get("revision"), "context.revision"),
+    )
+    try:
+        return ContextEdit(changes=changes, removed=removed, revision=revision)
+    except ConfigurationError as error:
+        raise fault_at("context.set", str(error)) from error
 
 
 def _messages(text: object, parts: Sequence[object]) -> list[NewMessage]:
