@@ -103,13 +103,13 @@ def test_the_demo() -> None:
     assert "The model of this demo is a script" in result.stdout
     shown = result.stdout.partition("You: ")[2].partition("\n(")[0]
     assert shown.splitlines()[1:] == [
-        "  Triage calls transfer_to_refunds({})",
+        "Triage: transfer_to_refunds()",
         '  transfer_to_refunds: {"assistant": "Refunds"}',
-        "  Triage hands over to Refunds",
+        "Triage -> Refunds",
         "Refunds: I am sorry to hear that. Let me look at the order.",
-        '  Refunds calls look_up_order({"order_id": 4711})',
+        "Refunds: look_up_order(order_id=4711)",
         "  look_up_order: Order 4711: a lamp for 39.90 EUR, delivered.",
-        '  Refunds calls refund_order({"order_id": 4711, "reason": "arrived broken"})',
+        'Refunds: refund_order(order_id=4711, reason="arrived broken")',
         "  refund_order: Refunded 39.90 EUR for order 4711.",
         "Refunds: You get 39.90 EUR back for the broken lamp of order 4711. Is there anything else?",
     ]

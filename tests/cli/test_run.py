@@ -79,11 +79,11 @@ def test_verbose_prints_the_details_on_stderr() -> None:
         result = invoke("run", "-v", *QUESTION, "-c", "user=Ann", server=server)
     assert result.stdout == "One moment.\nIt is on its way.\n"
     assert result.stderr.replace("looking up\n", "") == (
-        "  Triage calls transfer_to_orders({})\n"
+        "Triage: transfer_to_orders()\n"
         '  transfer_to_orders: {"assistant": "Orders"}\n'
-        "  Triage hands over to Orders\n"
+        "Triage -> Orders\n"
         "Orders:\n"
-        '  Orders calls look_up({"order_id": 7})\n'
+        "Orders: look_up(order_id=7)\n"
         "  look_up: Order 7 of Ann\n"
         "Orders:\n"
     )

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from typing import TextIO
 
 # All control characters except the line break and the tab. The last two ranges change the direction of writing: an attacker
 # could use them to show a user other arguments than the arguments that run (CVE-2021-42574).
@@ -59,9 +60,10 @@ def without_colours() -> bool:
     return bool(os.environ.get("NO_COLOR"))
 
 
-def has_colours() -> bool:
-    """Return whether a text on stdout may have colours: stdout is a terminal, and the user has not disabled them."""
-    return sys.stdout is not None and sys.stdout.isatty() and not without_colours()
+def has_colours(stream: TextIO | None = None) -> bool:
+    """Return whether a text on the stream, by default stdout, may have colours: it is a terminal, and NO_COLOR is not set."""
+    stream = stream or sys.stdout
+    return stream is not None and stream.isatty() and not without_colours()
 
 
 def how_to_install(extra: str) -> str:

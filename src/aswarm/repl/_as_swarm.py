@@ -16,8 +16,8 @@ from aswarm._values.agent import Response
 from aswarm._values.messages import call_input, call_name, text_of
 from aswarm._values.text import clean, one_line, without_colours
 
+from ._display import answer_of
 from ._plain import BLUE, END, PURPLE, write
-from ._text import answer_of
 
 _COLOURS = re.compile(r"\033\[\d+m")
 

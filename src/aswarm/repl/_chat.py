@@ -16,10 +16,9 @@ from aswarm._values.messages import is_refused
 from aswarm._values.text import counted, one_line
 from aswarm.extensions import tools_of
 
-from ._plain import PlainDisplay
+from ._display import Display, usage_text
 from ._questions import OpenQuestions
 from ._session import Action, ContinueWith, CopyTo, Session, StartRun
-from ._text import usage_text
 
 if TYPE_CHECKING:
     from aswarm.extensions import EventStream
@@ -31,7 +30,7 @@ READ_ERRORS = (EOFError, KeyboardInterrupt, UnicodeDecodeError)
 class Chat:
     """A session and its display. `run`: the current run, set by the loop. `is_over`: whether the user has left the chat."""
 
-    def __init__(self, session: Session, display: PlainDisplay) -> None:
+    def __init__(self, session: Session, display: Display) -> None:
         self.session = session
         self.display = display
         self.run: EventStream | None = None
@@ -129,8 +128,6 @@ class Chat:
     def running(self, start: StartRun) -> Generator[None]:
         """Show the error or the stop of the run in the block, and keep its messages. In the block, the loop sets `self.run`."""
         self.run = None
-        if start.resume is True:
-            self.display.show_calls(start.agent.name, {"tool_calls": self.session.open_calls})
         failure: AswarmError | None = None
         try:
             yield

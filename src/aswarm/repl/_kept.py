@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aswarm._blocking.caller import in_callers_thread
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.events import CallWaiting
 from aswarm._values.text import counted
 
 from ._session import CopyTo, StartRun, StoreAction
@@ -155,7 +156,8 @@ class KeptChat:
         async with self._stream(start) as run:
             self._chat.run = run
             async for event in run:
-                await in_callers_thread(partial(self._chat.display.show_event, event))
+                if not isinstance(event, CallWaiting):  # the chat asks about these calls
+                    await in_callers_thread(partial(self._chat.display.show_event, event))
 
     def _stream(self, start: StartRun) -> AbstractAsyncContextManager[EventStream]:
         options = self._options

@@ -5,9 +5,7 @@ The module also chooses the display, and handles Ctrl-C while an event loop runs
 
 from __future__ import annotations
 
-import importlib.util
 import logging
-import os
 import signal
 import sys
 import threading
@@ -30,10 +28,10 @@ from aswarm._values.settings import ApiName
 from aswarm._values.text import how_to_install, one_line
 
 from ._chat import READ_ERRORS, Chat
+from ._display import Display, is_capable, is_installed, is_terminal, rich_display
 from ._kept import ID, ChatOptions, KeptChat
 from ._plain import PlainDisplay, PlainReader
 from ._session import Session, StartRun
-from ._text import is_terminal
 
 if TYPE_CHECKING:
     from ._prompt import Prompt
@@ -239,34 +237,17 @@ def _new_chat(
         logger.removeHandler(handler)
 
 
-def display_and_reader(session: Session, *, live: bool) -> tuple[PlainDisplay, PlainReader | Prompt]:
+def display_and_reader(session: Session, *, live: bool) -> tuple[Display, PlainReader | Prompt]:
     """Greet the user, and return the display and the reader for stdin and stdout.
 
     In a capable terminal, they use rich and prompt_toolkit. `live`: whether to show answers while the model writes them.
     """
-    hint = ""
-    if _is_capable_terminal():
-        if all(importlib.util.find_spec(name) for name in ("prompt_toolkit", "rich")):
-            # Imported here, because these packages are an extra, and their import is slow.
-            from rich.console import Console  # noqa: PLC0415
+    has_editing = is_terminal(sys.stdin) and is_capable(sys.stdout)
+    if has_editing and is_installed("prompt_toolkit") and (rich := rich_display(sys.stdout, live=live)):
+        from ._prompt import Prompt, user_history  # noqa: PLC0415 - of an extra, and its import is slow
 
-            from ._prompt import Prompt, user_history  # noqa: PLC0415
-            from ._rich import RichDisplay  # noqa: PLC0415
-
-            display = RichDisplay(Console(highlight=False), live=live)
-            display.greet(f"You are talking to {session.agent.name}. /help lists the commands, Ctrl-D leaves.")
-            return display, Prompt(session, user_history())
-        hint = f"For editing and colours, {how_to_install('repl')}\n/help lists the commands."
+        rich.greet(f"You are talking to {session.agent.name}. /help lists the commands, Ctrl-D leaves.")
+        return rich, Prompt(session, user_history())
     plain = PlainDisplay(live=live)
-    plain.greet(hint)
+    plain.greet(f"For editing and colours, {how_to_install('repl')}\n/help lists the commands." if has_editing else "")
     return plain, PlainReader()
-
-
-def _is_capable_terminal() -> bool:
-    encoding = str(getattr(sys.stdout, "encoding", None) or "").lower()
-    return (
-        is_terminal(sys.stdin)
-        and is_terminal(sys.stdout)
-        and os.environ.get("TERM") != "dumb"
-        and encoding.replace("-", "").startswith("utf")
-    )

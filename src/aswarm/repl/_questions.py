@@ -15,7 +15,7 @@ from aswarm._values.json import is_object
 from aswarm._values.text import one_line
 from aswarm.extensions import Tool
 
-from ._text import formatted_calls
+from ._display import formatted
 
 _CHOICES = {
     "y": "y: run it",
@@ -51,10 +51,8 @@ class OpenQuestions:
         if self._choice:
             return _PROMPTS[self._choice]
         call = self._call
-        [(name, arguments)] = formatted_calls(
-            {"tool_calls": [{"function": {"name": call.name, "arguments": call.arguments}}]}
-        )
-        lines = [f"{call.agent}: {name}({arguments}) waits: {one_line(call.reason or '', _SHOWN)}"]
+        shown_call = f"{call.agent}: {one_line(call.name)}({formatted(call.arguments)})"
+        lines = [f"{shown_call} waits: {one_line(call.reason or '', _SHOWN)}"]
         if call.data is not None:
             lines.append(f"  {one_line(json.dumps(call.data, ensure_ascii=False), _SHOWN)}")
         if call.answer is not None:

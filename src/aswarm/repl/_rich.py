@@ -6,9 +6,9 @@ import importlib
 import importlib.util
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -22,8 +22,7 @@ from rich.text import Text
 from aswarm._values.text import clean, counted, one_line, shortened
 from aswarm._values.usage import Usage
 
-from ._plain import PlainDisplay
-from ._text import BANNER, answer_of, formatted_calls, is_terminal, usage_text
+from ._display import BANNER, Display, is_terminal, usage_text
 
 _SMALL = 4096  # up to this number of characters, an unfinished block is parsed again at each line
 _GROWTH = 1.25  # a larger block is parsed again after it has grown by this factor, so that the cost stays linear
@@ -152,11 +151,15 @@ _REST = 4.0  # after a refresh that took n seconds, the next refresh comes at le
 termios: Any = importlib.import_module("termios") if importlib.util.find_spec("termios") else None
 
 
-class RichDisplay(PlainDisplay):
+def console_of(stdout: TextIO) -> Console:
+    return Console(file=stdout, highlight=False)
+
+
+class RichDisplay(Display):
     """A display on a console of rich. Each agent has its own colour. A blank line separates pieces of different kinds."""
 
-    def __init__(self, console: Console, *, live: bool) -> None:
-        super().__init__(live=live)
+    def __init__(self, console: Console, *, live: bool, details: bool = True) -> None:
+        super().__init__(live=live, details=details)
         self._console = console
         self._live_area = LiveArea(console)
         self._blocks = Blocks()
@@ -165,8 +168,21 @@ class RichDisplay(PlainDisplay):
         self._last_kind = ""
 
     def greet(self, hint: str) -> None:
-        self.show_text(BANNER, "bold yellow")
+        self._print("note", Text(BANNER, style="bold yellow"))
         self.show_text(hint)
+
+    def show_text(self, text: str) -> None:
+        self._print("note", Text(clean(text), style="dim"))
+
+    def show_error(self, text: str) -> None:
+        self._print("note", Text(one_line(text), style="red"))
+
+    def show_usage(self, used: Usage) -> None:
+        self.show_text(usage_text(used))
+
+    def end_run(self) -> None:
+        super().end_run()
+        self._named = None
 
     def _show_turn(self, agent: str) -> None:
         self._live_area.show_spinner(one_line(agent, 40))
@@ -190,17 +206,14 @@ class RichDisplay(PlainDisplay):
         if rest.strip():
             self._print_markdown(rest)
 
-    def _show_answer(self, agent: str, message: Mapping[str, Any]) -> None:
-        _, text = answer_of(message)
+    def _show_answer(self, agent: str, text: str) -> None:
         if text.strip():
             self._name(agent)
             self._print_markdown(clean(text))
 
-    def show_calls(self, agent: str, message: Mapping[str, Any]) -> None:
-        for name, arguments in formatted_calls(message):
-            self._name(agent)
-            call = Text.assemble(("  → ", "dim"), (name, "magenta"), f"({shortened(arguments, _ARGUMENTS)})")
-            self._print("call", call)
+    def _show_call(self, agent: str, name: str, arguments: str) -> None:
+        self._name(agent)
+        self._print("call", Text.assemble(("  → ", "dim"), (name, "magenta"), f"({shortened(arguments, _ARGUMENTS)})"))
 
     def _show_result(self, name: str, content: str, *, failed: bool) -> None:
         lines = clean(content).splitlines() or [""]
@@ -213,28 +226,15 @@ class RichDisplay(PlainDisplay):
     def _show_handoff(self, source: str, target: str) -> None:
         self._print("call", Text.assemble("  ", self._coloured(source), " ⇒ ", self._coloured(target)))
 
-    def _show_message(self, text: str) -> None:
+    def _show_line(self, text: str) -> None:
         self._named = None
         self._print("user", Text(clean(text), style="green"))
-
-    def end_run(self) -> None:
-        super().end_run()
-        self._named = None
-
-    def show_usage(self, used: Usage) -> None:
-        self.show_text(usage_text(used))
-
-    def show_text(self, text: str, style: str = "dim") -> None:
-        self._print("note", Text(clean(text), style=style))
-
-    def show_error(self, text: str) -> None:
-        self.show_text(one_line(text), "red")
 
     # --- pieces ---
 
     def _name(self, agent: str) -> None:
         """Print the name of the agent, if another agent was the last speaker."""
-        if agent != self._named:
+        if agent != self._named and self._has_details:
             self._print("name", self._coloured(agent))
         self._named = agent
 
@@ -248,7 +248,7 @@ class RichDisplay(PlainDisplay):
 
     def _print(self, kind: str, line: Text) -> None:
         self._separate(kind)
-        self._console.print(line, soft_wrap=False)
+        self._console.print(line)
 
     def _separate(self, kind: str) -> None:
         if self._needs_blank_line(kind):
@@ -256,7 +256,7 @@ class RichDisplay(PlainDisplay):
         self._last_kind = kind
 
     def _needs_blank_line(self, kind: str) -> bool:
-        return self._last_kind not in _FOLLOWS.get(kind, ())
+        return self._last_kind not in ("", *_FOLLOWS.get(kind, ()))
 
 
 class LiveArea:

@@ -11,10 +11,11 @@ from aswarm import Swarm
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.text import counted
 from aswarm.cli._command import command
-from aswarm.cli._event_printer import EventPrinter
 from aswarm.cli._output import reserve_stdout, write
 from aswarm.cli._server import LOOPBACK, port_option, serve_until_stopped
 from aswarm.cli.demo_agents import triage
+from aswarm.repl._display import rich_display
+from aswarm.repl._plain import PlainDisplay
 
 if TYPE_CHECKING:
     from aswarm.testing import ScriptedModel
@@ -54,9 +55,10 @@ def demo(serve: bool, port: int) -> None:
         write(stdout, _BEFORE)
         client = _model(pause=0.04 if stdout.isatty() else 0).client()
         with Swarm(client) as swarm, swarm.stream(triage, QUESTION) as run:
-            printer = EventPrinter(stdout, stdout)
+            display = rich_display(stdout, live=True) or PlainDisplay(stdout, live=True)
             for event in run:
-                printer.show(event)
+                display.show_event(event)
+            display.end_run()
         usage = run.response.usage
         write(
             stdout, f"({counted(usage.requests, 'completion')}. They used no tokens: the model is a script.)\n{_AFTER}"

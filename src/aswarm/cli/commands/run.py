@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -18,14 +19,15 @@ from aswarm._blocking.sync_swarm import engine_of, wait_on_event_loop
 from aswarm._values.agent import Agent, Response, as_response
 from aswarm._values.budget import Budget
 from aswarm._values.decisions import Resume, resume_from_json
-from aswarm._values.errors import AswarmError
+from aswarm._values.errors import AswarmError, named
+from aswarm._values.events import Event, RefusalDelta, RunFinished, TextDelta
+from aswarm._values.json import jsonable
 from aswarm._values.messages import is_refused
 from aswarm._values.output import answer_text
 from aswarm._values.settings import ApiName
 from aswarm._values.text import counted, one_line
 from aswarm.cli._command import command
 from aswarm.cli._conversations import store_options
-from aswarm.cli._event_printer import EventPrinter, JsonLines
 from aswarm.cli._exits import ExitCode, SetupError
 from aswarm.cli._load import load_agent, load_output
 from aswarm.cli._options import (
@@ -39,7 +41,9 @@ from aswarm.cli._options import (
     provider_options,
     with_mcp_servers,
 )
-from aswarm.cli._output import reserve_stdout
+from aswarm.cli._output import output_of, reserve_stdout, write, writing
+from aswarm.repl._display import Display, is_terminal, rich_display
+from aswarm.repl._plain import PlainDisplay, PrintingError
 
 if TYPE_CHECKING:
     from aswarm._swarm import AsyncSwarm
@@ -107,10 +111,14 @@ def run(
         arguments = {"model_override": model, "max_turns": max_turns, "debug": debug, "output": kind, "deltas": stream}
         with reserve_stdout() as stdout:
             has_type = not (kind is None and loaded.output is None)
-            details = sys.stderr if verbose else None
-            writer = JsonLines(stdout) if as_json else EventPrinter(stdout, details, has_type=has_type)
+            answer = None if stream and not has_type else partial(_typed_or_text, has_type=has_type)
+            writer = _JsonLines(stdout, stream) if as_json else _Shown(stdout, answer, verbose=verbose)
             asking = _Question(store, conversation, loaded, context, text, decisions, arguments, writer)
-            with Swarm(api=api, budget=budget) as swarm, entered(with_mcp_servers(loaded, servers)):
+            with (
+                writing(stdout, PrintingError),
+                Swarm(api=api, budget=budget) as swarm,
+                entered(with_mcp_servers(loaded, servers)),
+            ):
                 response = asking.ask(swarm)
     how = "if you keep it with --store FILE" if store is None else "with --resume DECISIONS"
     raise click.exceptions.Exit(_exit_code(response, how))
@@ -166,13 +174,14 @@ class _Question:
     text: str
     decisions: Resume
     arguments: dict[str, Any]
-    writer: JsonLines | EventPrinter
+    writer: _JsonLines | _Shown
     _run: EventStream | None = None
 
     def ask(self, swarm: Swarm) -> Response:
         """Ask, and write the events. Raises the errors of the run and of the store."""
         try:
-            response = wait_on_event_loop(partial(self._ask, engine_of(swarm)))
+            with self.writer:
+                response = wait_on_event_loop(partial(self._ask, engine_of(swarm)))
         except (AswarmError, KeyboardInterrupt) as error:
             partial_response = (
                 as_response(getattr(error, "response", None)) if self._run is None else self._run.response
@@ -181,8 +190,7 @@ class _Question:
             self.writer.show_failure(response, error)
             _warn_of_unknown_calls(response)
             raise
-        if not self.arguments["deltas"]:
-            self.writer.show_response(response)
+        self.writer.show_response(response)
         _warn_of_unknown_calls(response)
         return response
 
@@ -190,8 +198,7 @@ class _Question:
         async with AsyncExitStack() as stack:
             self._run = await stack.enter_async_context(await self._stream(swarm, stack))
             async for event in self._run:
-                if self.arguments["deltas"]:
-                    await in_callers_thread(partial(self.writer.show, event))
+                await in_callers_thread(partial(self.writer.show_event, event))
         return self._run.response
 
     async def _stream(self, swarm: AsyncSwarm, stack: AsyncExitStack) -> AbstractAsyncContextManager[EventStream]:
@@ -205,6 +212,75 @@ class _Question:
         if self.decisions is False:
             return conversation.stream(self.text, self.context, **self.arguments)
         return conversation.resume_stream(self.decisions, self.context, **self.arguments)
+
+
+class _Shown(AbstractContextManager["_Shown"]):
+    """Shows a run as text. `answer_of`: returns the text to write at the end; None to write answers while they arrive."""
+
+    def __init__(self, stdout: TextIO, answer_of: Callable[[Response], str] | None, *, verbose: bool) -> None:
+        self._stdout = stdout
+        self._answer_of = answer_of
+        self._display = _display(stdout, verbose)
+
+    def show_event(self, event: Event) -> None:
+        if self._answer_of is None or not isinstance(event, TextDelta | RefusalDelta):
+            self._display.show_event(event)
+
+    def __exit__(self, *_: object) -> None:
+        self._display.end_run()
+
+    def show_response(self, response: Response) -> None:
+        """Write the answer, unless it was shown in pieces, and the open calls."""
+        if self._answer_of is not None and (text := self._answer_of(response)):
+            write(self._stdout, text if text.endswith("\n") else f"{text}\n")
+        if response.stop == "waiting":
+            write(self._stdout, json.dumps(jsonable(response.open_calls)) + "\n")
+
+    def show_failure(self, *_: object) -> None:
+        """Show nothing, because the command prints the error."""
+
+
+def _display(stdout: TextIO, verbose: bool) -> Display:
+    if not verbose or is_terminal(sys.stderr):  # the display of rich has only one stream
+        rich = rich_display(stdout, live=True, details=verbose)
+        if rich is not None:
+            return rich
+    return PlainDisplay(stdout, sys.stderr, live=True, details=verbose, is_raw=not stdout.isatty())
+
+
+def _typed_or_text(response: Response, *, has_type: bool) -> str:
+    output = output_of(response) if has_type else None
+    return response.text if output is None else json.dumps(output, ensure_ascii=False)
+
+
+class _JsonLines(AbstractContextManager["_JsonLines"]):
+    """Writes each event on one line, its `to_dict()` as JSON; without `stream`, only the last event."""
+
+    def __init__(self, stdout: TextIO, stream: bool) -> None:
+        self._stdout = stdout
+        self._is_streaming = stream
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+    def show_event(self, event: Event) -> None:
+        if self._is_streaming or isinstance(event, RunFinished):
+            self._write(event.to_dict())
+
+    def show_response(self, response: Response) -> None:
+        """Show nothing, because the last event has the response."""
+
+    def show_failure(self, response: Response, error: BaseException) -> None:
+        """Write the last line of a run that failed or was stopped, with its partial response."""
+        more = {name: getattr(error, name) for name in ("status_code", "retryable") if hasattr(error, name)}
+        kind = "RunFailed" if isinstance(error, AswarmError) else "RunStopped"
+        # This line replaces `RunFinished`, so it has the same form.
+        partial_response = RunFinished(response).to_dict()["response"]
+        self._write({"type": kind, "error": named(error), **more, "response": partial_response})
+
+    def _write(self, fields: dict[str, Any]) -> None:
+        # ASCII works with each encoding of the output, and can escape half a surrogate pair.
+        write(self._stdout, json.dumps(fields) + "\n")
 
 
 def _warn_of_unknown_calls(response: Response) -> None:
