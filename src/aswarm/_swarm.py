@@ -106,6 +106,9 @@ class AsyncSwarm:
         budget: The budget of each run that has no budget of its own.
         resources: Clients and connections for functions, by the names of the parameters with the hint `Resource[T]`. The swarm
             does not copy, record or close them.
+        prompt_cache: True: at OpenAI's own servers, chats share the cached prompt of their instructions and tools. If the
+            instructions of an agent are a text, and its model has cache breakpoints, the text is sent as a message of the
+            developer that ends with a breakpoint.
 
     Raises:
         ConfigurationError: For an unusable argument.
@@ -132,6 +135,7 @@ class AsyncSwarm:
         middleware: Iterable[Middleware] = (),
         budget: Budget | None = None,
         resources: Mapping[str, object] | None = None,
+        prompt_cache: bool = True,
     ) -> None:
         if max_threads < 1:
             raise ConfigurationError(f"max_threads must be at least 1, not {max_threads}")
@@ -156,6 +160,7 @@ class AsyncSwarm:
         self._rate_limiter = RateLimiter(rate_limits)
         self._middleware = chain(middleware)
         self._budget = checked_budget(budget)
+        self._prompt_cache = prompt_cache
 
     @property
     def client(self) -> Any:
@@ -369,7 +374,8 @@ class AsyncSwarm:
             resources=resources,
             concurrent_tools=self._concurrent_tools,
         )
-        settings = RequestSettings(stream, options.model_override, self._include_usage is not False, self.model)
+        usage = self._include_usage is not False
+        settings = RequestSettings(stream, options.model_override, usage, self.model, self._prompt_cache)
         is_live = deliver is deliver_live
         start = partial(self._prepare, deliver=deliver, stream=stream and is_live, retries=retries)
         make_handlers = partial(self._make_handlers, state, options, start, is_live, recorder, retries)

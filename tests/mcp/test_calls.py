@@ -307,7 +307,7 @@ async def test_the_functions_change_with_refresh_only() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"only": {"ecko"}}, "only: the MCP server shop has no tool 'ecko'; its tools: echo, write"),
+        ({"only": {"ecko"}}, "only: the MCP server shop has no tool 'ecko'; its tools: blob, book, broken, "),
         ({"only": "destructive"}, "only: the MCP server shop has no tool 'destructive'"),
         ({"approve": {"echo", "dele"}}, "approve: the MCP server shop has no tool 'dele'"),
         ({"approve": {"delete-all"}}, "approve: the MCP server shop has no tool 'delete-all'"),

@@ -17,9 +17,11 @@ from urllib.parse import urlsplit
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.settings import ApiName
-from aswarm._wire.request import CompletionRequest, openai_body
+from aswarm._wire.request import CompletionRequest
 from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder, whole_response
 from aswarm._wire.sse import AnswerDecoder, whole_answer
+
+from . import prompt_cache
 
 
 def checked_api(api: ApiName) -> ApiName:
@@ -39,6 +41,7 @@ class Api:
     `read_whole`: returns the chunks of an answer that was not streamed, from its bytes.
     `make_reader`: returns a reader for one answer of a client that returns objects.
     `ends_silently`: whether some clients end a stream without a finish reason.
+    `is_openai`: whether it is the API of OpenAI's own servers. Some models refuse fields of its bodies; see `prompt_cache`.
     """
 
     path: str
@@ -48,6 +51,7 @@ class Api:
     read_whole: Callable[[bytes], Iterable[Mapping[str, Any]]]
     make_reader: Callable[[], Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]]
     ends_silently: bool
+    is_openai: bool = False
 
     def resource_of(self, client: Any) -> Any:
         """Return the object of the client that has `create`, or None."""
@@ -78,8 +82,9 @@ RESPONSES = Api(
     make_reader=lambda: ResponseReader().read,
     ends_silently=False,
 )
-# The Responses API of OpenAI's own servers. Only these servers support a schema in a request with tools.
-OPENAI_RESPONSES = replace(RESPONSES, body=openai_body)
+# The APIs of OpenAI's own servers. Only these servers support a schema in a request with tools, and cache breakpoints.
+OPENAI_CHAT = replace(CHAT, body=prompt_cache.chat_body, is_openai=True)
+OPENAI_RESPONSES = replace(RESPONSES, body=prompt_cache.responses_body, is_openai=True)
 APIS: Mapping[str, Api] = {"chat": CHAT, "responses": RESPONSES}
 
 _OPENAI_HOST = ".api.openai.com"  # also with a region, such as eu.api.openai.com
@@ -98,7 +103,12 @@ def api_at(base_url: str, api: ApiName) -> Api:
     responses = responses_api(parts.hostname, parts.path)
     if api == "responses":
         return responses or RESPONSES
-    return CHAT if api == "chat" or responses is None else responses
+    return chat_api(responses) if api == "chat" or responses is None else responses
+
+
+def chat_api(responses: Api | None) -> Api:
+    """Return the Chat Completions of a server. `responses`: its Responses API, or None."""
+    return OPENAI_CHAT if responses is OPENAI_RESPONSES else CHAT
 
 
 def responses_api(host: Any, path: Any) -> Api | None:

@@ -26,6 +26,7 @@ from aswarm._wire.failures import headers_of, hide_header_values, may_pass, prov
 from aswarm._wire.request import CompletionRequest
 from aswarm._wire.sse import DONE, whole
 
+from . import prompt_cache
 from .apis import CHAT, Api, is_of_openai, type_of
 from .usual_causes import place_and_cause
 
@@ -115,6 +116,8 @@ class CompatibleClientSource:
         try:
             client = self.without_retries() if request.max_retries == 0 and self.without_retries else self.client
             create = self.api.create_of(client)
+            if self.api.is_openai:
+                request = prompt_cache.accepted(self.client, request)
             body = self.api.body(request)
             if not (self.include_usage or _names_stream_options(create)):  # many mocks and libraries reject it
                 body = {key: value for key, value in body.items() if key != "stream_options"}
@@ -125,7 +128,11 @@ class CompatibleClientSource:
         except AswarmError:
             raise
         except Exception as error:
-            raise failed_request(error, request) from error
+            failed = failed_request(error, request)
+            plainer = prompt_cache.repeatable(self.client, request, failed) if self.api.is_openai else None
+            if plainer is None:
+                raise failed from error
+        return await self._ask(plainer)
 
 
 # Whether the signature of a function has `stream_options`. Cached, because the inspection is slow.

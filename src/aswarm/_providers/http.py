@@ -29,6 +29,7 @@ from aswarm._values.settings import ApiName
 from aswarm._wire.failures import provider_text
 from aswarm._wire.request import CompletionRequest
 
+from . import prompt_cache
 from .answers import OpenResponse, streamed
 from .apis import BUILT, api_at, checked_api
 from .compatible import failed_post
@@ -159,6 +160,8 @@ class HTTPSource:
 
     async def _sent(self, request: CompletionRequest, use: Callable[[OpenResponse], Awaitable[Any]]) -> Any:
         """Send the request until it succeeds or its retries are used up. Return the result of `use(response)`."""
+        if self._api.is_openai:
+            request = prompt_cache.accepted(self, request)
         outgoing = self._outgoing(request)
         retries = self.max_retries if request.max_retries is None else request.max_retries
         failures = 0
@@ -169,6 +172,10 @@ class HTTPSource:
                 raise
             except Exception as error:
                 failed = failed_post(error, request, self._url)
+                plainer = prompt_cache.repeatable(self, request, failed) if self._api.is_openai else None
+                if plainer is not None:
+                    request, outgoing = plainer, self._outgoing(plainer)
+                    continue
                 failures += 1
                 seconds = _seconds_until_retry(failed, failures)
                 if failures > retries or seconds is None:

@@ -32,6 +32,7 @@ from aswarm._values.json import is_json
 from aswarm._values.settings import ApiName
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
+from . import prompt_cache
 from .answers import HttpxResponse, streamed
 from .apis import (
     APIS,
@@ -39,6 +40,7 @@ from .apis import (
     CHAT,
     RESPONSES,
     Api,
+    chat_api,
     is_blocking_openai,
     is_plain_openai,
     is_unpatched_instance,
@@ -116,8 +118,9 @@ def _chosen_api(client: Any, api: ApiName) -> Api:
     if api == "responses":
         return responses or RESPONSES
     if api == "chat" or responses is None:
-        return CHAT
-    return responses if all(is_plain_openai(client, known_api) for known_api in APIS.values()) else CHAT
+        return chat_api(responses)
+    is_plain = all(is_plain_openai(client, known_api) for known_api in APIS.values())
+    return responses if is_plain else chat_api(responses)
 
 
 @final
@@ -160,6 +163,7 @@ class OpenAISource:
     def __init__(self, client: AsyncOpenAI | BlockingPost, api: Api = CHAT) -> None:
         self._client = client
         self._api = api
+        self._sender = client.client if isinstance(client, BlockingPost) else client
 
     @property
     def max_retries(self) -> int:
@@ -182,6 +186,8 @@ class OpenAISource:
         """Return the raw response. The body of a stream is not read yet."""
         import openai  # noqa: PLC0415 - the client has already imported it
 
+        if self._api.is_openai:
+            request = prompt_cache.accepted(self._sender, request)
         body, options = self._api.body(request), dict[str, Any]()
         if not _OPTIONS.keys().isdisjoint(body):
             options = {_OPTIONS[key]: value for key, value in body.items() if key in _OPTIONS}
@@ -197,7 +203,11 @@ class OpenAISource:
         try:
             return await self._client.post(self._api.path, **arguments)
         except Exception as error:
-            raise failed_request(error, request) from error
+            failed = failed_request(error, request)
+            plainer = prompt_cache.repeatable(self._sender, request, failed) if self._api.is_openai else None
+            if plainer is None:
+                raise failed from error
+        return await self._post(plainer)
 
 
 def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, body: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message, call_name, text_of
 from aswarm._values.output import ACCEPTED, FINAL_ANSWER, AnswerType, Output, answer_type, as_output
 from aswarm._wire.accumulator import Accumulator
-from aswarm._wire.request import CompletionRequest, with_schema
+from aswarm._wire.request import CompletionRequest, requiring, with_schema
 
 from .answer_check import Reading, run_check
 from .call import Call
@@ -89,8 +89,7 @@ class TypedAnswers:
                     body["response_format"] = dict(JSON_OBJECT)
             case _:
                 if self._forces or self.is_last:
-                    # Some servers ignore a `tool_choice` with the name of a function. "required" with a single tool works.
-                    body["tools"], body["tool_choice"] = [answer_tool(answer)._schema.json], "required"
+                    return requiring(request, FINAL_ANSWER)
         return request
 
     # --- the answer ---

@@ -18,7 +18,7 @@ from aswarm._values.agent import Agent, model_of
 from aswarm._values.content import Part, described, text_part
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object, sendable_data
-from aswarm._values.messages import Message, text_of
+from aswarm._values.messages import Message, call_name, text_of
 from aswarm._values.wire_messages import OUTPUT_ITEMS, without_items
 
 from .responses_request import KnownHistory, SentItems, responses_body
@@ -27,6 +27,7 @@ from .responses_request import KnownHistory, SentItems, responses_body
 _DECIDED = frozenset({"messages", "stream", "tools"})
 _CONTENT = operator.methodcaller("get", "content")
 _ATOMS = (str, int, float, type(None))
+_INSTRUCTING = ("system", "developer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,10 @@ class CompletionRequest:
     _known: KnownHistory | None = field(default=None, repr=False, compare=False)
     # Whether `Output(mode="schema")` added a schema to a request with tools.
     _has_schema_beside_tools: bool = field(default=False, repr=False, compare=False)
+    # The function that `requiring` forces. A server without "allowed_tools" gets no other function.
+    _required: str | None = field(default=None, repr=False, compare=False)
+    # Whether the instructions may end with a cache breakpoint, at servers that have breakpoints.
+    _may_share_prefix: bool = field(default=False, repr=False, compare=False)
 
     @property
     def stream(self) -> bool:
@@ -67,12 +72,7 @@ class CompletionRequest:
         message of the user after the tool messages. If there is nothing to change, the result is `body` itself. Raises
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
-        self._check_schema()
-        body = sendable_data(self.body) if self._known is None else self.body
-        messages = body["messages"]
-        if (self._known and self._known.is_chat) or is_chat(messages):
-            return body
-        return {**body, "messages": [*_media_after_results(without_items(messages))]}
+        return openai_chat_body(narrowed(self))
 
     def responses_body(self) -> dict[str, Any]:
         """Return the body of this request for any server of the Responses API; `body` does not change.
@@ -81,7 +81,7 @@ class CompletionRequest:
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
         self._check_schema()
-        return responses_body(self._sendable_body(), self._known)
+        return openai_body(narrowed(self))
 
     def _sendable_body(self) -> dict[str, Any]:
         # A middleware may have written text that UTF-8 cannot encode. Text of the run itself was repaired when it was recorded.
@@ -112,7 +112,11 @@ class CompletionRequest:
         """
         body = self.body
         settings = RequestSettings(
-            self.stream, None if self.source is None else body["model"], "stream_options" in body, body["model"]
+            self.stream,
+            None if self.source is None else body["model"],
+            "stream_options" in body,
+            body["model"],
+            self._may_share_prefix,
         )
         request = build_request(agent, agent.instructions, messages, [], None, settings)
         return replace(request, max_retries=self.max_retries, source=self.source)
@@ -126,8 +130,52 @@ def streamed(request: CompletionRequest, include_usage: bool) -> CompletionReque
 
 
 def openai_body(request: CompletionRequest) -> dict[str, Any]:
-    """Return the `CompletionRequest.responses_body` for OpenAI's own servers, which support a schema together with tools."""
+    """Return the `CompletionRequest.responses_body` for OpenAI's own servers.
+
+    They support a schema together with tools, and a choice of the type "allowed_tools".
+    """
     return responses_body(request._sendable_body(), request._known)
+
+
+def openai_chat_body(request: CompletionRequest) -> dict[str, Any]:
+    """Return the `CompletionRequest.chat_body` for OpenAI's own servers, which support "allowed_tools"."""
+    request._check_schema()
+    body, known = request._sendable_body(), request._known
+    messages = body["messages"]
+    if (known and known.is_chat) or is_chat(messages):
+        return body
+    return {**body, "messages": [*_media_after_results(without_items(messages))]}
+
+
+def requiring(request: CompletionRequest, name: str) -> CompletionRequest:
+    """Return the request with a forced call of this function. The other functions stay, because they are in the prompt prefix.
+
+    Some servers ignore a `tool_choice` with the name of a function, so other servers than OpenAI's get only this function; see
+    `narrowed`.
+    """
+    if len(request.body["tools"]) == 1:
+        request.body["tool_choice"] = "required"
+        return request
+    request.body["tool_choice"] = _allowed_only(name)
+    return replace(request, _required=name)
+
+
+def is_requiring(request: CompletionRequest) -> bool:
+    """Return whether the request has the choice that `requiring` made. A middleware may have replaced it."""
+    return request._required is not None and request.body.get("tool_choice") == _allowed_only(request._required)
+
+
+def narrowed(request: CompletionRequest) -> CompletionRequest:
+    """Return the request with only the function that `requiring` forces, for a server without "allowed_tools"."""
+    if not is_requiring(request):
+        return request
+    tools = [tool for tool in request.body.get("tools", ()) if call_name(tool) == request._required]
+    return replace(request, body={**request.body, "tools": tools, "tool_choice": "required"}, _required=None)
+
+
+def _allowed_only(name: str) -> dict[str, Any]:
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": name}}]}
+    return {"type": "allowed_tools", "allowed_tools": allowed}
 
 
 def with_schema(request: CompletionRequest, response_format: Mapping[str, Any]) -> CompletionRequest:
@@ -175,6 +223,7 @@ class RequestSettings:
     model_override: str | None = None
     include_usage: bool = True
     default_model: str | None = None  # for agents without a model
+    may_share_prefix: bool = False  # see `CompletionRequest._may_share_prefix`
 
 
 def build_request(
@@ -213,7 +262,7 @@ def build_request(
         for key in ("tools", "tool_choice", "parallel_tool_calls"):
             del body[key]
     sent = {key: value for key, value in body.items() if value is not None}
-    return CompletionRequest(agent, sent, _known=known)
+    return CompletionRequest(agent, sent, _known=known, _may_share_prefix=settings.may_share_prefix)
 
 
 def is_forced(tool_choice: Any) -> bool:
@@ -282,8 +331,8 @@ def body_json(body: Mapping[str, Any], known: KnownHistory | None) -> bytes:
         return _encoded(body)
     key = "messages" if "messages" in body else "input"
     items: Sequence[Any] = body[key]
-    # The instructions, a system message, are a new object in each request, so their JSON is never reused.
-    count = int(bool(items) and items[0].get("role") == "system")
+    # The instructions, a system or developer message, are a new object in each request, so their JSON is never reused.
+    count = int(bool(items) and items[0].get("role") in _INSTRUCTING)
     instructions, items = items[:count], items[count:]
     start = _encoded({name: value for name, value in body.items() if name != key} | {key: instructions})[:-2]
     earlier = known.sent

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection
+from itertools import islice
+from operator import attrgetter
 from typing import cast
 
 import anyio
@@ -154,8 +156,9 @@ def _is_cut(client: Client | None) -> bool:
 
 
 async def all_tools(client: Client, server: str) -> list[Tool]:
-    """Return the tools on all pages of the server's list, without the SDK's cache. Each name is in the result once.
+    """Return the tools on all pages of the server's list by name, without the SDK's cache. Each name is in the result once.
 
+    They are sorted, because a server may change the order of its list, and tools are at the start of the prompt that is cached.
     A fault of the list (a cursor that comes again, pages without an end, a name that comes again) is logged with the name of the
     server, and the other tools are returned.
     """
@@ -173,7 +176,7 @@ async def all_tools(client: Client, server: str) -> list[Tool]:
     is_whole = cursor is None and len(tools) <= _MOST_TOOLS
     if fault := _fault(cursor, cursors, repeated, is_whole=is_whole):
         logger.warning("the MCP server %s: %s", server, fault, extra=NO_RUN)
-    return list(tools.values())[:_MOST_TOOLS]
+    return sorted(islice(tools.values(), _MOST_TOOLS), key=attrgetter("name"))
 
 
 def _fault(cursor: str | None, cursors: Collection[str | None], repeated: Collection[str], *, is_whole: bool) -> str:
