@@ -172,6 +172,7 @@ class SwarmKeywords(TypedDict, total=False):
     middleware: Iterable[Middleware]
     budget: Budget | None
     resources: Mapping[str, object] | None
+    prompt_cache: bool
 
 
 @explained
