@@ -23,7 +23,16 @@ from ._run.current_call import running
 from ._run.eager import EagerMiddleware, EagerTools, checked_eager_tools
 from ._run.execution import ToolCaller, ToolErrorHook
 from ._run.filling import checked_resources
-from ._run.handlers import Handlers, Middleware, MiddlewareStack, chain, check_steps, debug_middleware, isolated
+from ._run.handlers import (
+    Handlers,
+    Middleware,
+    MiddlewareStack,
+    chain,
+    check_steps,
+    debug_middleware,
+    isolated,
+    watch_prompts,
+)
 from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
 from ._run.options import RunOptions
@@ -404,8 +413,9 @@ class AsyncSwarm:
         # The sources of aswarm do not change a request. A source of the user may change it, so it gets a copy.
         complete = source.complete if isinstance(source, OpenAISource | HTTPSource) else isolated(source.complete)
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id, run)
-        if (budget := state.budget) is not None:
-            budget.provider_url = str(getattr(client, "base_url", "")) or None
+        budget, state.prompts.url = state.budget, str(getattr(client, "base_url", "")) or None
+        if budget is not None:
+            budget.provider_url = state.prompts.url
         eager: EagerMiddleware | None = None
         if self._eager_tools and options.execute_tools:
             always, usage = self._eager_tools == "always", self._include_usage is not False
@@ -418,6 +428,7 @@ class AsyncSwarm:
             eager_tools=eager,
             user=self._middleware,
             retries=retries,
+            prompts=watch_prompts(state.prompts),
             rate_limits=self._rate_limiter.middleware(source),
         )
         handlers = stack.wrap(Handlers(complete, call_tool, RunInfo(run)))

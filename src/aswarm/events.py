@@ -1,5 +1,6 @@
 """The events of `stream()`, in the order in which a run can have them: see the page "Events and their order"."""
 
+from ._values.cache_miss import CacheMiss
 from ._values.events import (
     CallWaiting,
     CompletionFinished,
@@ -17,6 +18,7 @@ from ._values.events import (
 )
 
 __all__ = [
+    "CacheMiss",
     "CallWaiting",
     "CompletionFinished",
     "Event",

@@ -8,13 +8,21 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from genai_prices.data_snapshot import get_snapshot
+from genai_prices.types import TieredPrices
+from hypothesis import given
+from hypothesis import strategies as st
 
-from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Usage
-from aswarm._run.budget import price_of
+from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, Usage, agent_tool
+from aswarm._values.prices import LONG_PROMPTS, price_of
 from aswarm._values.text import how_to_install
-from aswarm.testing import ScriptedModel
+from aswarm._values.usage import priced
+from aswarm.middleware import cache, fallback
+from aswarm.testing import ScriptedAnswer, ScriptedModel
+from tests.support.wire.caching_model import CachingModel
 
 MILLION = 1_000_000
+OPENAI = "https://api.openai.com/v1"
 
 
 def used(prompt: int, completion: int, total: int = 0, **details: Any) -> Usage:
@@ -78,3 +86,95 @@ async def test_an_unknown_price_is_an_error_before_the_request() -> None:
     assert model.requests == []
     budget = Budget(cost=1, prices={"llama-of-mine": (1, 1)})
     assert (await swarm.run(Agent(model="llama-of-mine"), "Go", budget=budget)).text == "Hi"
+
+
+# --- Usage.cost -------------------------------------------------------------------------------------------------------
+
+_COUNTS = st.integers(0, 600_000)
+_COMPLETIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["gpt-4o", "gpt-5.4", "gemini-2.5-pro", "claude-sonnet-4-5"]),
+        _COUNTS,
+        st.integers(0, 9_000),
+        _COUNTS,
+    ),
+    max_size=6,
+)
+
+
+@given(_COMPLETIONS)
+def test_the_cost_of_a_sum_is_the_sum_of_the_prices(completions: list[tuple[str, int, int, int]]) -> None:
+    """This is true although long prompts of some models cost more for each token."""
+    usages = [
+        (
+            model,
+            used(
+                prompt,
+                output,
+                cached_tokens=share % (prompt + 1),
+                cache_write_tokens=(prompt - share % (prompt + 1)) // 2,
+            ),
+        )
+        for model, prompt, output, share in completions
+    ]
+    total = sum((priced(usage, model, None, {}) for model, usage in usages), Usage())
+    assert total.cost == pytest.approx(float(sum(price_of(model, usage, {}) for model, usage in usages)))
+    assert total == sum((usage for _, usage in usages), Usage())
+
+
+def test_the_sizes_of_long_prompts_are_those_of_genai_prices() -> None:
+    """If this fails after an update of genai-prices, add the new sizes to `LONG_PROMPTS`."""
+    models = [model for provider in get_snapshot().providers for model in provider.models]
+    conditional = [model.prices if isinstance(model.prices, list) else [model.prices] for model in models]
+    prices = [getattr(price, "prices", price) for listed in conditional for price in listed]
+    tiered = [value for price in prices for value in vars(price).values() if isinstance(value, TieredPrices)]
+    assert {tier.start for value in tiered for tier in value.tiers} <= {*LONG_PROMPTS}
+
+
+def test_a_cost_that_is_unknown() -> None:
+    known = priced(used(10, 10), "gpt-4o", OPENAI, {})
+    assert Usage().cost == 0
+    assert used(10, 10).cost is None
+    assert (known + used(10, 10)).cost is None
+    assert (used(10, 10) + known + known).cost is None
+    assert (known + priced(used(10, 10), "llama-of-mine", None, {})).cost is None
+    assert (known + priced(used(10, 10), "llama-of-mine", None, {"llama-of-mine": (1, 1)})).cost == pytest.approx(
+        145e-6
+    )
+
+
+@pytest.mark.anyio
+async def test_the_cost_of_a_run() -> None:
+    """Each completion has the price of the model that answered, and cached tokens have their own price."""
+    model = CachingModel(["One.", "Two."])
+    model.fails = lambda body: CompletionError("gone", status_code=404) if body["model"] == "gpt-gone" else None
+    swarm = AsyncSwarm(model, middleware=[fallback("gpt-4o")])
+    agent = Agent(model="gpt-gone", instructions="Help. " * 5_000)
+    first, second = await swarm.run(agent, "Go"), await swarm.run(agent, "Go")
+    assert first.cost == float(price_of("gpt-4o", first.usage, {}))
+    assert second.cost is not None
+    assert first.cost is not None
+    assert second.cost < first.cost * 0.6
+
+
+@pytest.mark.anyio
+async def test_the_cost_of_an_inner_run_and_of_own_prices() -> None:
+    model = CachingModel([[("ask_helper", {"request": "Help."})], "Yes.", "Done."])
+    helper = Agent(name="helper", model="own", instructions="Help.")
+    agent = Agent(model="gpt-4o", functions=[agent_tool(helper, name="ask_helper")])
+    budget = Budget(cost=1, prices={"own": (1_000, 0)})
+    response = await AsyncSwarm(model).run(agent, "Go", budget=budget)
+    tokens = [usage["prompt_tokens"] for usage in model.usages]
+    assert response.cost == pytest.approx(tokens[1] / 1_000 + (tokens[0] + tokens[2]) * 2.5e-6 + 20 * 1e-5, rel=0.05)
+
+
+@pytest.mark.anyio
+async def test_a_completion_that_was_not_sent_costs_nothing() -> None:
+    """A provider that reports no tokens has an unknown cost; the middleware `cache` sends no second request."""
+    model = CachingModel(["One."])
+    swarm = AsyncSwarm(model, middleware=[cache({})])
+    agent = Agent(model="gpt-4o")
+    assert (await swarm.run(agent, "Go")).cost is not None
+    assert (await swarm.run(agent, "Go")).cost == 0
+    silent = ScriptedModel([ScriptedAnswer("Hi", usage=None)])
+    assert (await AsyncSwarm(silent.client()).run(agent, "Go")).cost is None

@@ -3,17 +3,16 @@
 An outer run is a run that started this run in one of its tools. Before each request and each tool call, `BudgetControl`
 decides whether the budgets allow it. It does no I/O: the clock is a parameter. `_run.budget_middleware` cancels a completion
 or a call at the deadline. `Spending` counts the requests, tokens and calls of a run, with the runs inside its tools, and compares
-them with one budget. Prices come from the caller or from genai-prices, which is imported only for a budget with a cost.
+them with one budget.
 """
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -22,23 +21,15 @@ from aswarm._runtime import clocks
 from aswarm._tools.tool import standing_hold
 from aswarm._values.agent import Agent
 from aswarm._values.budget import Budget, Limit
-from aswarm._values.errors import BudgetError, ConfigurationError
-from aswarm._values.json import is_object, shown
-from aswarm._values.text import counted, how_to_install
+from aswarm._values.errors import BudgetError
+from aswarm._values.prices import Prices, price_of
+from aswarm._values.text import counted
 from aswarm._values.usage import Usage
 
 from .call import Call
 from .circles import HandoffChain, Repetition
 
 _NO_LOCK = nullcontext()
-_MILLION = 1_000_000
-# Parts of the input that a provider counts, and their names in genai-prices.
-_PARTS_OF_INPUT = {
-    "cached_tokens": "cache_read_tokens",
-    "cache_write_tokens": "cache_write_tokens",
-    "cache_creation_tokens": "cache_write_tokens",
-    "audio_tokens": "input_audio_tokens",
-}
 
 
 @dataclass(eq=False, slots=True)
@@ -93,6 +84,12 @@ class Spending:
         return self.budget.seconds - (now - self.started)
 
     @property
+    def prices(self) -> Prices:
+        """The prices of the innermost budget that has prices."""
+        prices = (each.budget.prices for each in self.chain() if each.budget is not None)
+        return next(filter(None, prices), {})
+
+    @property
     def tokens(self) -> int:
         """The number of tokens, as the provider counts them."""
         return max(self.usage.total_tokens, self.usage.prompt_tokens + self.usage.completion_tokens)
@@ -114,61 +111,6 @@ class Spending:
 def is_reached(used: float | Decimal, limit: float | None) -> bool:
     """Return whether `used` has reached the limit. `limit`: None for no limit."""
     return limit is not None and used >= Decimal(str(limit))
-
-
-# --- prices -----------------------------------------------------------------------------------------------------------
-
-
-def price_of(model: str, usage: Usage, prices: Mapping[str, tuple[float, float]], url: str | None = None) -> Decimal:
-    """Return the price of one completion in US dollars. `url`: the base URL of the provider, if it is known.
-
-    Raises ConfigurationError for a model without a price, and if genai-prices is needed but not installed.
-    """
-    counts = _counts(usage)
-    if (own_price := prices.get(model)) is not None:
-        of_input, of_output = (Decimal(str(amount)) / _MILLION for amount in own_price)
-        return of_input * counts["input_tokens"] + of_output * counts["output_tokens"]
-    remedy = f"pass Budget(..., prices={{{model!r}: (input, output)}}) in dollars for a million tokens"
-    provider = None
-    try:
-        library = importlib.import_module("genai_prices")
-        provider = _provider_at(url)
-        price: Decimal = library.calc_price(library.Usage(**counts), model, provider_id=provider).total_price
-    except ImportError as error:
-        raise ConfigurationError(
-            f"budget has cost=, which needs genai-prices: {how_to_install('prices')}; or {remedy}"
-        ) from error
-    except LookupError as error:
-        where = f" at {provider}" if provider else ""
-        raise ConfigurationError(
-            f"budget has cost=, but genai-prices has no price for the model {shown(model, 80)}{where}; {remedy}"
-        ) from error
-    return price
-
-
-def _provider_at(url: str | None) -> str | None:
-    """Return the provider of this URL in genai-prices. None for a proxy or a private server: only the model name decides."""
-    snapshot = importlib.import_module("genai_prices.data_snapshot").get_snapshot()
-    with suppress(LookupError):
-        name: str = snapshot.find_provider(None, None, url).id
-        return name
-    return None
-
-
-def _counts(usage: Usage) -> dict[str, int]:
-    """Return the counts by their names in genai-prices. If a server reports a part that exceeds the whole, reduce the part."""
-    details = usage.details.get("prompt_tokens_details")
-    # Some providers count reasoning tokens in the total, but not in the output tokens. They are priced as output.
-    output = max(usage.completion_tokens, usage.total_tokens - usage.prompt_tokens, 0)
-    counts = {"input_tokens": max(usage.prompt_tokens, 0), "output_tokens": output}
-    left = counts["input_tokens"]
-    for key, name in _PARTS_OF_INPUT.items():
-        reported = details.get(key) if is_object(details) else None
-        if isinstance(reported, int | float) and reported > 0:
-            part = min(int(reported), left)
-            left -= part
-            counts[name] = counts.get(name, 0) + part
-    return counts
 
 
 logger = logging.getLogger("aswarm")

@@ -22,6 +22,7 @@ from aswarm._tools.conversion import arguments_or_text
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import NO_RUN, has_colours
 from aswarm._wire.accumulator import Accumulator
+from aswarm._wire.prefix import SentPrompts
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from .call import ToolCall
@@ -88,6 +89,7 @@ class MiddlewareStack:
     eager_tools: Middleware | None = None
     user: Middleware | None = None
     retries: Middleware | None = None
+    prompts: Middleware | None = None
     rate_limits: Middleware | None = None
 
     def wrap(self, handlers: Handlers) -> Handlers:
@@ -137,6 +139,11 @@ class Chain:
             complete = _checked_complete(handlers.complete, f"of the middleware {name}")
             handlers = replace(handlers, complete=complete, may_hold=may_hold)
         return replace(handlers, complete=isolated(handlers.complete))
+
+
+def watch_prompts(prompts: SentPrompts) -> Middleware:
+    """Return the middleware that remembers the requests to all sources. `prompts`: gets the requests."""
+    return lambda handlers: replace(handlers, complete=prompts.watched(handlers.complete))
 
 
 def chain(middleware: Iterable[Middleware]) -> Chain | None:

@@ -102,7 +102,8 @@ class Loop:
         if callable(instructions):
             _ = state.tools  # raises for a function that cannot be a tool, before the function of the instructions runs
             instructions = await self.instruct(agent, state.context)
-        chunks = handlers.complete(state.request(instructions, self.request_settings))
+        state.prompts.asked = request = state.request(instructions, self.request_settings)
+        chunks = handlers.complete(request)
         try:
             state.turns += 1
             yield TurnStarted(agent, state.turns)
@@ -115,8 +116,9 @@ class Loop:
         if state.budget is not None and state.budget.is_cut:
             return
         completion = accumulator.finish()
+        completion.usage, cache_miss = state.prompts.answered(completion.usage)
         message = state.record_completion(completion)
-        yield CompletionFinished(message, completion.finish_reason, completion.usage)
+        yield CompletionFinished(message, completion.finish_reason, completion.usage, cache_miss)
 
     async def _run_tools(self, handlers: Handlers) -> AsyncGenerator[LoopEvent, None]:
         state, concurrent = self.state, self.state.concurrent_tools

@@ -10,6 +10,7 @@ from typing_extensions import Unpack
 from aswarm._tools.filled import filled_parameters
 from aswarm._values.agent import Agent, C, Response, as_type
 from aswarm._values.budget import Budget
+from aswarm._values.cache_miss import CacheMiss
 from aswarm._values.decisions import Resume
 from aswarm._values.events import Event, LoopEvent
 from aswarm._values.messages import Message
@@ -142,9 +143,17 @@ class RunInfo:
         `model`: the model of the request; None for the model of the run. Raises ConfigurationError if a budget limits the
         cost and the model has no price.
         """
-        self._run.state.spending.add(usage)
+        self._run.state.spending.add(self._run.state.prompts.priced(usage, model))
         if self._run.state.budget is not None:
             self._run.state.budget.add_price(usage, model)
+
+    def priced(self, usage: Usage) -> Usage:
+        """Return the usage of the last request's answer, so that its `cost` is known."""
+        return self._run.state.prompts.priced(usage)
+
+    def cache_miss(self, usage: Usage) -> CacheMiss | None:
+        """Return the miss of the cache by the last request, as `CompletionFinished` has it. `usage`: the usage of its answer."""
+        return self._run.state.prompts.miss(usage)
 
     @property
     def turn(self) -> int:

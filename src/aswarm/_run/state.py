@@ -24,6 +24,7 @@ from aswarm._values.errors import AswarmError, ConfigurationError, RunError
 from aswarm._values.messages import SENT_INPUT, Message, are_plain, as_sent, last_head, normalize, unanswered_calls
 from aswarm._values.output import Output
 from aswarm._wire.accumulator import Accumulator, Completion
+from aswarm._wire.prefix import SentPrompts
 from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
 
 from .answer_check import check_parameters
@@ -63,6 +64,7 @@ class RunState:
     `toolbox`: the tools of the agent.
     `context`: the run's own copy of the context variables.
     `budget`: None if no budget limits the run.
+    `prompts`: the sent requests.
     `turns`: the number of completions.
     `accumulator`: the unfinished completion, or None.
     `eager_calls`: the calls of the last completion that have started before their turn.
@@ -92,6 +94,7 @@ class RunState:
         self.agent: Agent = agent
         self.context = _own_context(context_variables)
         self.spending = spending or Spending()
+        self.prompts = SentPrompts({} if spending is None else spending.prices)
         is_limited = spending is not None and any(each.budget for each in spending.chain())
         self.budget = BudgetControl(self.spending, agent, self.id) if is_limited else None
         self.resources = resources

@@ -343,6 +343,11 @@ class Response(BaseModel, Generic[T_co]):  # noqa: PLW1641 - mutable, so not has
         return text_of(next(contents, None))
 
     @property
+    def cost(self) -> float | None:
+        """The cost of the run in US dollars, or None if it is unknown; see `Usage.cost`."""
+        return self.usage.cost
+
+    @property
     def waiting(self) -> list[OpenCall]:
         """The open calls that wait for a person or another program: those with a `reason`."""
         return waiting_calls(self.open_calls)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from .agent import Agent, Response
+from .cache_miss import CacheMiss
 from .errors import named
 from .json import is_array, is_object, jsonable
 from .messages import text_of
@@ -33,6 +34,12 @@ class _Event:
             is_plain = value is None or type(value) is int or (type(value) is str and value.isascii())
             form[field.name] = value if is_plain else _json_form(value)
         return form
+
+
+def _without_none(values: dict[str, Any], key: str) -> dict[str, Any]:
+    if values[key] is None:
+        del values[key]
+    return values
 
 
 def _json_form(value: Any) -> Any:
@@ -90,12 +97,17 @@ class CompletionFinished(_Event):
     """A completion has finished.
 
     `message`: the recorded assistant message. `finish_reason`: as the provider sent it. `usage`: the tokens of this
-    completion.
+    completion. `cache_miss`: tokens that the provider had to evaluate again, or None.
     """
 
     message: dict[str, Any]
     finish_reason: str | None
     usage: Usage
+    cache_miss: CacheMiss | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as JSON data, without `cache_miss` if it is None."""
+        return _without_none(_Event.to_dict(self), "cache_miss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +165,7 @@ class ToolCallFinished(_Event):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as JSON data, without `handoff` if it is None."""
-        values = _Event.to_dict(self)
-        return {key: value for key, value in values.items() if key != "handoff" or value is not None}
+        return _without_none(_Event.to_dict(self), "handoff")
 
 
 @dataclass(frozen=True, slots=True)

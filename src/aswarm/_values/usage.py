@@ -3,19 +3,27 @@
 Nothing is estimated. If a provider reports nothing, the counts stay 0; then 0 means unknown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from .json import is_object
+from .prices import PriceKey, Prices, price_of_sum
 
 # Larger numbers are mistakes of a server, and are ignored. So a sum can always be converted to a float.
 _TOO_MANY = 2**63
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
+class _Priced:
+    """The slot for the tokens of a sum by their prices. It is no field, so no dump and no comparison contains it."""
+
+    __slots__ = ("_by_price",)
+    _by_price: "Mapping[PriceKey | None, Usage] | PriceKey"
+
+
 @dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(_Priced):
     """Used tokens, as the provider counts them.
 
     Args:
@@ -49,15 +57,49 @@ class Usage:
         details = {key: value for key, value in reported.items() if key not in _COUNTS}
         return cls(prompt, completion, total, 1, _sum({}, details) if details else details)
 
+    @property
+    def cost(self) -> float | None:
+        """The cost in US dollars, or None if it is unknown. Cached tokens, and tokens written to a cache, have their own prices.
+
+        The prices are those of `Budget(prices=...)`, or those of today in genai-prices (the extra `prices`). The cost is
+        unknown if a model has no price, if a provider reported no tokens, and for a stored or copied object. The first access
+        imports genai-prices, which takes a second.
+        """
+        costs = [None if key is None else price_of_sum(key, part) for key, part in self._parts()]
+        known = [cost for cost in costs if cost is not None]
+        return float(sum(known)) if len(known) == len(costs) else None
+
+    def _parts(self) -> "Iterable[tuple[PriceKey | None, Usage]]":
+        """Return the parts of the sum, each with the key of its price; None for an unknown price."""
+        by_price: Mapping[PriceKey | None, Usage] | PriceKey | None = getattr(self, "_by_price", None)
+        if isinstance(by_price, PriceKey) or by_price is None:
+            return [(by_price, self)] if by_price or self.requests or self.total_tokens else ()
+        return by_price.items()
+
     def __add__(self, other: "Usage") -> "Usage":
         """Return the sum as a new object."""
-        return Usage(
+        total = Usage(
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
             self.total_tokens + other.total_tokens,
             self.requests + other.requests,
             _sum(self.details, other.details) if self.details or other.details else {},
         )
+        mine, others = getattr(self, "_by_price", None), getattr(other, "_by_price", None)
+        if mine is not None or others is not None:
+            object.__setattr__(total, "_by_price", others if mine == others else _joined(self._parts(), other._parts()))
+        return total
+
+
+def _joined(
+    parts: Iterable[tuple[PriceKey | None, Usage]], others: Iterable[tuple[PriceKey | None, Usage]]
+) -> Mapping[PriceKey | None, Usage] | PriceKey:
+    """Return the parts of a sum. Parts with the same key are added up."""
+    joined = dict(parts)
+    for key, part in others:
+        joined[key] = joined[key] + part if key in joined else part
+    (first, *more) = joined
+    return joined if more or first is None else first
 
 
 def latest_usage(earlier: Mapping[str, Any], reported: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,6 +116,30 @@ def latest_usage(earlier: Mapping[str, Any], reported: Mapping[str, Any]) -> dic
         elif key not in latest or (value and not is_object(old) and (_is_number(value) or not _is_number(old))):
             latest[key] = value
     return latest
+
+
+def priced(usage: Usage, model: str, url: object, prices: Prices) -> Usage:
+    """Return the usage of one completion with the facts that decide its cost.
+
+    `url`: the base URL of the provider, or None. `prices`: own prices, as in `Budget`.
+    """
+    counts = Usage(usage.prompt_tokens, usage.completion_tokens, usage.total_tokens, usage.requests, usage.details)
+    object.__setattr__(counts, "_by_price", PriceKey.of_completion(model, url, usage.prompt_tokens, prices))
+    return counts
+
+
+def cached_tokens(usage: Usage) -> int | None:
+    """Return the tokens of the prompt that came from a cache, or None if the provider did not report them."""
+    nested = usage.details.get("prompt_tokens_details")
+    # DeepSeek and Moonshot also report it beside the other counts, or only there.
+    for counts, key in (
+        (nested, "cached_tokens"),
+        (usage.details, "prompt_cache_hit_tokens"),
+        (usage.details, "cached_tokens"),
+    ):
+        if is_object(counts) and _is_number(count := counts.get(key)):
+            return int(count)
+    return None
 
 
 def _count(reported: Any) -> int:

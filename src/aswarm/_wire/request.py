@@ -59,6 +59,8 @@ class CompletionRequest:
     _required: str | None = field(default=None, repr=False, compare=False)
     # Whether the instructions may end with a cache breakpoint, at servers that have breakpoints.
     _may_share_prefix: bool = field(default=False, repr=False, compare=False)
+    # Whether a middleware sends the request for itself, outside of the conversation.
+    _is_of_middleware: bool = field(default=False, repr=False, compare=False)
 
     @property
     def stream(self) -> bool:
@@ -119,7 +121,7 @@ class CompletionRequest:
             self._may_share_prefix,
         )
         request = build_request(agent, agent.instructions, messages, [], None, settings)
-        return replace(request, max_retries=self.max_retries, source=self.source)
+        return replace(request, max_retries=self.max_retries, source=self.source, _is_of_middleware=True)
 
 
 def streamed(request: CompletionRequest, include_usage: bool) -> CompletionRequest:
