@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, Usage, agent_tool
 from aswarm._values.prices import LONG_PROMPTS, price_of
 from aswarm._values.text import how_to_install
-from aswarm._values.usage import priced
+from aswarm._values.usage import set_price
 from aswarm.middleware import cache, fallback
 from aswarm.testing import ScriptedAnswer, ScriptedModel
 from tests.support.wire.caching_model import CachingModel
@@ -27,6 +28,11 @@ OPENAI = "https://api.openai.com/v1"
 
 def used(prompt: int, completion: int, total: int = 0, **details: Any) -> Usage:
     return Usage(prompt, completion, total, 1, {"prompt_tokens_details": details} if details else {})
+
+
+def priced(usage: Usage, model: str, url: str | None, prices: dict[str, tuple[float, float]]) -> Usage:
+    set_price(usage := replace(usage), model, url, prices)
+    return usage
 
 
 def test_own_prices() -> None:

@@ -116,7 +116,7 @@ class Loop:
         if state.budget is not None and state.budget.is_cut:
             return
         completion = accumulator.finish()
-        completion.usage, cache_miss = state.prompts.answered(completion.usage)
+        cache_miss = state.prompts.answered(completion.usage)
         message = state.record_completion(completion)
         yield CompletionFinished(message, completion.finish_reason, completion.usage, cache_miss)
 

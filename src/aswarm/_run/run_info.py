@@ -1,7 +1,7 @@
 """Information about a run, for middleware and for the functions of its calls, and the runs that they start inside it."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -143,13 +143,15 @@ class RunInfo:
         `model`: the model of the request; None for the model of the run. Raises ConfigurationError if a budget limits the
         cost and the model has no price.
         """
-        self._run.state.spending.add(self._run.state.prompts.priced(usage, model))
+        self._run.state.prompts.set_price(usage := replace(usage), model)
+        self._run.state.spending.add(usage)
         if self._run.state.budget is not None:
             self._run.state.budget.add_price(usage, model)
 
     def priced(self, usage: Usage) -> Usage:
         """Return the usage of the last request's answer, so that its `cost` is known."""
-        return self._run.state.prompts.priced(usage)
+        self._run.state.prompts.set_price(usage := replace(usage))
+        return usage
 
     def cache_miss(self, usage: Usage) -> CacheMiss | None:
         """Return the miss of the cache by the last request, as `CompletionFinished` has it. `usage`: the usage of its answer."""

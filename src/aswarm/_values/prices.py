@@ -7,7 +7,6 @@ some models cost more for long prompts. So a sum of completions keeps the tokens
 from __future__ import annotations
 
 import importlib
-from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 from decimal import Decimal
@@ -57,12 +56,7 @@ class PriceKey(NamedTuple):
     model: str
     url: object
     size: int
-    own: tuple[float, float] | None = None
-
-    @classmethod
-    def of_completion(cls, model: str, url: object, prompt_tokens: int, prices: Prices) -> PriceKey:
-        """Return the key of a completion. `prices`: the prices of the caller."""
-        return cls(model, url, bisect_left(LONG_PROMPTS, prompt_tokens), prices.get(model))
+    own: tuple[float, float] | None
 
 
 def price_of(model: str, usage: TokenCounts, prices: Prices, url: str | None = None) -> Decimal:

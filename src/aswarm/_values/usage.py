@@ -3,12 +3,13 @@
 Nothing is estimated. If a provider reports nothing, the counts stay 0; then 0 means unknown.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from .json import is_object
-from .prices import PriceKey, Prices, price_of_sum
+from .prices import LONG_PROMPTS, PriceKey, Prices, price_of_sum
 
 # Larger numbers are mistakes of a server, and are ignored. So a sum can always be converted to a float.
 _TOO_MANY = 2**63
@@ -87,7 +88,8 @@ class Usage(_Priced):
         )
         mine, others = getattr(self, "_by_price", None), getattr(other, "_by_price", None)
         if mine is not None or others is not None:
-            object.__setattr__(total, "_by_price", others if mine == others else _joined(self._parts(), other._parts()))
+            is_one = mine == others or not (self.requests or self.total_tokens)
+            object.__setattr__(total, "_by_price", others if is_one else _joined(self._parts(), other._parts()))
         return total
 
 
@@ -118,14 +120,13 @@ def latest_usage(earlier: Mapping[str, Any], reported: Mapping[str, Any]) -> dic
     return latest
 
 
-def priced(usage: Usage, model: str, url: object, prices: Prices) -> Usage:
-    """Return the usage of one completion with the facts that decide its cost.
+def set_price(usage: Usage, model: str, url: object, prices: Prices) -> None:
+    """Set the facts that decide the cost of one completion. `url`: the base URL of the provider. `prices`: see `Budget`.
 
-    `url`: the base URL of the provider, or None. `prices`: own prices, as in `Budget`.
+    It changes the object, because each run sets them for each completion.
     """
-    counts = Usage(usage.prompt_tokens, usage.completion_tokens, usage.total_tokens, usage.requests, usage.details)
-    object.__setattr__(counts, "_by_price", PriceKey.of_completion(model, url, usage.prompt_tokens, prices))
-    return counts
+    key = PriceKey(model, url, bisect_left(LONG_PROMPTS, usage.prompt_tokens), prices.get(model) if prices else None)
+    object.__setattr__(usage, "_by_price", key)
 
 
 def cached_tokens(usage: Usage) -> int | None:

@@ -3,7 +3,7 @@
 A provider reuses a prompt from its start to the first difference, in the rendered order: the tools, the instructions, the other
 messages. `SentPrompts` keeps the last answered request of a run by reference, and compares it only after a miss.
 
-Security: A report has names, indexes, positions and counts, and never a text of the request.
+Security: A report of a missed cache has names, indexes, positions and counts, and never a text of the request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aswarm._values.cache_miss import CacheMiss
 from aswarm._values.json import is_array, is_object
 from aswarm._values.prices import Prices
 from aswarm._values.text import one_line
-from aswarm._values.usage import Usage, cached_tokens, priced
+from aswarm._values.usage import Usage, cached_tokens, set_price
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 
 from .request import CompletionRequest
@@ -63,22 +63,26 @@ class SentPrompts:
 
         return complete_watched
 
-    def answered(self, usage: Usage) -> tuple[Usage, CacheMiss | None]:
-        """Return the usage of a completion with the facts that decide its price, and the miss of the cache, if there is one."""
-        miss, priced = self.miss(usage), self.priced(usage)
-        if self._sent is not None:
-            self._answered, self._sent, self._tokens = self._sent, None, usage.prompt_tokens
+    def answered(self, usage: Usage) -> CacheMiss | None:
+        """Set the facts that decide the cost of a completion. Return the miss of the cache, or None."""
+        self.set_price(usage)
+        if self._sent is None:
+            return None
+        tokens, miss = usage.prompt_tokens, None
+        if tokens >= _LEAST:
+            miss = self.miss(usage)
             self._reports = self._reports or cached_tokens(usage) is not None
-        return priced, miss
+        self._answered, self._sent, self._tokens = self._sent, None, tokens
+        return miss
 
-    def priced(self, usage: Usage, model: str | None = None) -> Usage:
-        """Return the usage of a completion with the facts that decide its price. `model`: None for the last request."""
+    def set_price(self, usage: Usage, model: str | None = None) -> None:
+        """Set the facts that decide the cost of a completion. `model`: None for the model of the last request."""
         request, url = self._sent or self.asked, self.url
         if request is None or (self._sent is not None and not usage.total_tokens):
-            return usage  # the provider has reported nothing
+            return  # the provider has reported nothing
         if request.source is not None:
             url = str(getattr(getattr(request.source, "_client", request.source), "base_url", ""))
-        return priced(usage, model or str(request.body.get("model")), url, self.prices)
+        set_price(usage, model or str(request.body.get("model")), url, self.prices)
 
     def miss(self, usage: Usage) -> CacheMiss | None:
         """Return the miss of the cache by the last sent request, or None. `usage`: the usage of its answer."""
