@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+import traceback
+from datetime import date
 from itertools import pairwise
 
 import pytest
 
-from aswarm import AswarmError, CompletionError, ConfigurationError, RunError, ToolError
+from aswarm import Agent, AswarmError, AsyncSwarm, CompletionError, ConfigurationError, RunError, ToolError
+from aswarm._values.errors import MissingKeyError, UndeclaredHold
+from aswarm.conversations import MemoryStore
 from aswarm.errors import StreamInterrupted, ToolArgumentsError, ToolNotFound, ToolTimeout
+from aswarm.testing import ScriptedModel
 
 
 def test_the_tree() -> None:
@@ -38,3 +44,18 @@ def test_a_broken_stream_may_be_tried_again() -> None:
     """A stream that broke is retryable unless it is known to be otherwise."""
     assert (StreamInterrupted("x").status_code, StreamInterrupted("x").retryable) == (None, True)
     assert StreamInterrupted("x", status_code=400, retryable=False).retryable is False
+
+
+@pytest.mark.anyio
+async def test_a_traceback_and_a_pickle_of_an_internal_error_have_its_public_class() -> None:
+    """The program of the reader never sees a name that it cannot catch, also in the record of a run."""
+    async with AsyncSwarm(ScriptedModel(["Hi!"])) as swarm, MemoryStore() as store:
+        with pytest.raises(ConfigurationError) as caught:
+            await store.conversation("1", swarm, agent=Agent()).run("Hi", {"day": date(2026, 11, 27)})
+    assert traceback.format_exception_only(caught.value)[0].startswith(
+        "aswarm.ConfigurationError: a conversation keeps"
+    )
+    assert type(pickle.loads(pickle.dumps(caught.value))) is ConfigurationError
+    undeclared = UndeclaredHold("x", has_started=True)
+    assert type(pickle.loads(pickle.dumps(undeclared))) is ConfigurationError
+    assert [type(undeclared).__name__, MissingKeyError.__qualname__] == ["ConfigurationError"] * 2

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from aswarm._values.agent import StopReason, UnknownCall
 from aswarm._values.decisions import OpenCall, open_calls, waiting_calls
-from aswarm._values.errors import ConfigurationError, RunError
+from aswarm._values.errors import ConfigurationError, RunError, named_as_base
 from aswarm._values.messages import Message
 
 
@@ -108,6 +108,7 @@ class Conflict(RunError):  # noqa: N818 - named after the event
         self.messages: list[Message] = []
 
 
+@named_as_base
 class UnknownConversation(ConfigurationError):  # noqa: N818 - named after the event
     """The store has no conversation with this id, for example because another program has just deleted it."""
 

@@ -24,13 +24,15 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .json import is_json, sendable_data, shown, whole_characters
 from .text import shortened
 
 if TYPE_CHECKING:
     from .agent import Response
+
+E = TypeVar("E", bound=Exception)
 
 
 class AswarmError(Exception):
@@ -47,11 +49,19 @@ class AswarmError(Exception):
 
 def reduced(error: Exception) -> tuple[Any, ...]:
     """Pickle and copy an error without a call of its constructor, which may need other arguments than `args`."""
-    return _restored, (type(error), *error.args), vars(error)
+    return _restored, (getattr(type(error), "_public", type(error)), *error.args), vars(error)
 
 
 def _restored(kind: type[Exception], *args: object) -> Exception:
     return kind.__new__(kind, *args)
+
+
+def named_as_base(kind: type[E]) -> type[E]:
+    """Decorate an internal class: tracebacks, logs and records have the name of its public base, and a pickle has the base."""
+    base: Any = kind.__base__
+    kind.__module__, kind.__name__, kind.__qualname__ = "aswarm", base.__name__, base.__name__
+    kind._public = getattr(base, "_public", base)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    return kind
 
 
 class ConfigurationError(AswarmError):
@@ -62,6 +72,7 @@ class ConfigurationError(AswarmError):
     """
 
 
+@named_as_base
 class MissingKeyError(ConfigurationError):
     """The environment has no API key. The command line catches this error, and names its options in its own error text."""
 
@@ -70,6 +81,7 @@ class NotEncodable(ConfigurationError):  # noqa: N818 - the name is never shown
     """A ConfigurationError for a schema that JSON in UTF-8 cannot hold (internal)."""
 
 
+@named_as_base
 class CallerMistake(ConfigurationError):  # noqa: N818 - named after the event
     """A ConfigurationError that a tool of aswarm itself raises. It ends the run, and the model does not get it (internal).
 
@@ -81,6 +93,7 @@ class CallerMistake(ConfigurationError):  # noqa: N818 - named after the event
         self.has_started = has_started
 
 
+@named_as_base
 class UndeclaredHold(CallerMistake):
     """A call has raised Hold, and nothing declares that it may wait. The other calls of its group finish first (internal)."""
 
