@@ -369,3 +369,16 @@ async def test_the_text_is_of_the_messages_after_the_last_answer(messages: list[
         assert [message["content"] for message in seen[0].new] == ["new", "newer"]
     else:
         assert seen[0].text == text
+
+
+async def test_a_replacement_does_not_reach_back_over_a_typed_answer() -> None:
+    """A call of `final_answer` is an answer, so a replacement in the next run leaves out no earlier message of the user."""
+    model = ScriptedModel([call("final_answer", value=1), call("final_answer", value=2)])
+    swarm = AsyncSwarm(
+        model.client(), middleware=[guard_input(lambda asked: Replace("B") if asked.text == "b" else None)]
+    )
+    agent = Agent(functions=[anyio.sleep], output=int)
+    first = await swarm.run(agent, "a")
+    response = await swarm.run(agent, [user("a"), *first.messages, user("b")])
+    assert response.output == 2
+    assert [each["content"] for each in model.requests[-1].messages if each["role"] == "user"] == ["a", "B"]

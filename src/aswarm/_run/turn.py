@@ -16,6 +16,7 @@ from aswarm._values.agent import Agent, UnknownCall
 from aswarm._values.content import Part, text_part, with_note
 from aswarm._values.decisions import UNDECIDED, OpenCall, Resume, as_json, open_call, waiting_entries
 from aswarm._values.messages import (
+    FINAL_ANSWER,
     INTERRUPTED,
     OUTCOME_UNKNOWN,
     STILL_RUNNING,
@@ -24,7 +25,7 @@ from aswarm._values.messages import (
     call_name,
     tool_message,
 )
-from aswarm._values.output import ACCEPTED, FINAL_ANSWER
+from aswarm._values.output import ACCEPTED
 
 from .call import Call, TurnCalls
 from .resuming import decide

@@ -15,8 +15,8 @@ from aswarm._values.agent import Agent
 from aswarm._values.content import text_part
 from aswarm._values.errors import ConfigurationError, OutputError, ToolArgumentsError
 from aswarm._values.json import is_array, is_object
-from aswarm._values.messages import Message, call_name, text_of
-from aswarm._values.output import ACCEPTED, FINAL_ANSWER, AnswerType, Output, answer_type, as_output
+from aswarm._values.messages import FINAL_ANSWER, Message, call_name, text_of
+from aswarm._values.output import ACCEPTED, AnswerType, Output, answer_type, as_output
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest, requiring, with_schema
 

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import shown
-from aswarm._values.output import FINAL_ANSWER, AnswerType
+from aswarm._values.messages import FINAL_ANSWER
+from aswarm._values.output import AnswerType
 
 from .schema import FunctionSchema, map_schemas, without_titles
 from .strict_schema import strict_parameters

@@ -33,6 +33,7 @@ _LINE = 80  # the length of a value in an error text
 # `SENT_INPUT`: on an assistant message: the content that a guard sent in place of the user's messages before that message.
 WAITING = "waiting"
 SENT_INPUT = "sent_input"
+FINAL_ANSWER = "final_answer"  # the function that a model calls with its answer
 INTERRUPTED = "not run: interrupted"
 OUTCOME_UNKNOWN = "cancelled; its outcome is unknown"
 STILL_RUNNING = "; it may still be running"
@@ -361,10 +362,18 @@ def last_head(messages: Sequence[Message]) -> int:
 
 
 def last_of_user(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages of the user after the last answer. An assistant message with calls does not count as an answer."""
+    """Return the messages of the user after the last answer.
+
+    An assistant message with calls does not count as an answer, unless it calls the function for a typed answer.
+    """
     earlier = dropwhile(_is_assistant, reversed(messages))
-    tail = takewhile(lambda message: not _is_assistant(message) or message.get("tool_calls"), earlier)
+    tail = takewhile(lambda message: not _is_answer(message), earlier)
     return [message for message in tail if message["role"] == "user"][::-1]
+
+
+def _is_answer(message: Message) -> bool:
+    calls = message.get("tool_calls")
+    return _is_assistant(message) and (not calls or any(call_name(call) == FINAL_ANSWER for call in calls))
 
 
 def _is_assistant(message: Message) -> bool:

@@ -32,13 +32,12 @@ from typing_extensions import TypedDict, TypeForm, TypeVar
 
 from .errors import ConfigurationError, NotEncodable, OutputError, ToolArgumentsError
 from .json import fault_of_json, faults_of, is_count_from_0, is_object, shown
-from .messages import Message, call_arguments, call_name, match_answers, text_of
+from .messages import FINAL_ANSWER, Message, call_arguments, call_name, match_answers, text_of
 from .text import whole_escapes
 
 T = TypeVar("T", default=Any)
 T_co = TypeVar("T_co", default=Any, covariant=True)
 OutputMode: TypeAlias = Literal["auto", "schema", "tool", "prompt"]
-FINAL_ANSWER = "final_answer"  # the function that a model calls with its answer
 ACCEPTED = "accepted"  # the content of the tool message for a valid answer; a run has at most one
 _MODES = get_args(OutputMode)
 _LINE = 80  # the length of a type in an error text
