@@ -151,7 +151,7 @@ class AsyncSwarm:
         check_transport(transport, client)
         self._api: ApiName = checked_api(api)
         self._include_usage = include_usage
-        self.model: str = model or default_model()
+        self.model: str = default_model(model)
         if client is not None:
             self._source_of(client)  # raises ConfigurationError if the client cannot be used
         self._client = client

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import importlib
 import sys
 import types
 import warnings
@@ -41,6 +42,21 @@ MISTAKES = [
     ("aswarm.Nothing", "module 'aswarm' has no attribute 'Nothing'"),
     ("import aswarm.batch\naswarm.batch.Nothing", "module 'aswarm.batch' has no attribute 'Nothing'"),
     ("from aswarm.batch import Outcome", "aswarm.batch has no name 'Outcome'; use BatchResult"),
+    # A name of another module of aswarm, which is not imported: the module may need an extra.
+    ("from aswarm import Agent, SQLiteStore", "aswarm has no name 'SQLiteStore'; import it from aswarm.conversations"),
+    ("aswarm.DurableRuns", "import it from aswarm.durable"),
+    ("from aswarm.serve import LocalRuns", "aswarm.serve has no name 'LocalRuns'; import it from aswarm.runs"),
+    ("import aswarm.types\naswarm.types.nothing", "module 'aswarm.types' has no attribute 'nothing'"),
+    # Names of pydantic-ai.
+    ("from aswarm.testing import TestModel", "use ScriptedModel of aswarm.testing"),
+    ("from aswarm import BinaryContent", "Image(...).part"),
+    ("Agent(deps_type=dict)", "it is ignored; a function gets data from its parameter context_variables"),
+    ("Agent(retries=3)", "it is ignored; pass Agent(output=Output(Type, retries=...))"),
+    ("AsyncSwarm(model=ScriptedModel(['Hi']))", "model must be the name of a model, not ScriptedModel; pass a client, or a model"),
+    ("Agent(model=ScriptedModel(['Hi']))", "model must be the name of a model, not ScriptedModel"),
+    ("await swarm.run(Agent(), 'Hi', output=[int, str])", "or a union A | B, or an Output, not [<class 'int'>, <class 'str'>]"),
+    ("swarm.run(Agent(), 'Hi', usage=1)", "SharedBudget(...)"),
+    ("aswarm.Response(messages=[]).cost()", "read budget.used['cost']"),
     # Agents.
     ("Agent('openai:gpt-5')", "Agent() takes 1 positional argument but 2 were given; pass keywords: Agent(name=..., model=..."),
     ("Agent().run('Hi')", "Agent has no attribute 'run'; a swarm runs agents: await AsyncSwarm().run(agent, messages)"),
@@ -101,6 +117,9 @@ MISTAKES = [
         "the instructions of 'Agent' cannot be called: missing a required argument: 'agent'",
     ),
     # Values and histories.
+    ("await swarm.run(Agent(), ['Hi'])", """expected a dict with a role, got 'Hi'; write {"role": "user", "content": ...}"""),
+    ("await swarm.run(Agent(), [{'role': 'user', 'content': ['Hi']}])", """the content part 'Hi'; write {"type": "text", "text": ...}"""),
+    ("await swarm.run(Agent(), [{'role': 'user', 'content': [aswarm.Image(b'x')]}])", "; write Image(...).part"),
     (
         "class Database: ...\ndef count(db: Database) -> int: ...\nawait swarm.run(Agent(functions=[count]), 'Hi')",
         "the model is asked for a string; if the program has the value, write Resource[Database], and pass resources={...}",
@@ -139,7 +158,13 @@ def run_to_end(coroutine: Any) -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("program", "expected"), MISTAKES, ids=[program for program, _ in MISTAKES])
 def test_a_mistake_has_an_error_that_contains_the_name_to_use(program: str, expected: str) -> None:
-    names = {**vars(aswarm), "aswarm": aswarm, "MemoryStore": MemoryStore, "__name__": __name__}
+    names = {
+        **vars(aswarm),
+        "aswarm": aswarm,
+        "MemoryStore": MemoryStore,
+        "ScriptedModel": ScriptedModel,
+        "__name__": __name__,
+    }
     names["swarm"] = aswarm.AsyncSwarm(client=ScriptedModel([]).client())
     code = compile(program, "program", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     with pytest.raises((AttributeError, ImportError, TypeError, UserWarning, aswarm.ConfigurationError)) as caught:
@@ -155,6 +180,20 @@ def test_a_foreign_attribute_is_missing_for_hasattr(name: str) -> None:
     assert not hasattr(aswarm, "Runner")
     assert not hasattr(aswarm.Agent(), name)
     assert getattr(aswarm.Agent(), name, 7) == 7
+
+
+@pytest.mark.parametrize("path", ["aswarm.otel", "aswarm.testing.simulate"])
+def test_a_module_with_the_name_of_an_export_can_be_imported(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`from aswarm import otel` imports the module, although the module `aswarm.otel` exports a function of this name."""
+    parent, _, name = path.rpartition(".")
+    package = importlib.import_module(parent)
+    monkeypatch.delattr(package, name, raising=False)
+    monkeypatch.delitem(sys.modules, path, raising=False)
+    monkeypatch.setattr(
+        importlib.import_module("aswarm._values.foreign_names"), "_exports", lambda: {parent: f'"{name}"'}
+    )
+    assert not hasattr(package, name)
+    assert getattr(__import__(parent, fromlist=[name]), name).__name__ == path
 
 
 def test_the_warning_about_a_forgotten_await_contains_the_public_name() -> None:

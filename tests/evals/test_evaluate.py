@@ -60,6 +60,10 @@ async def polite(response: Response) -> bool:
     return "please" in response.text
 
 
+async def asserts(response: Response) -> None:
+    assert response.text == "Hello!"
+
+
 def raises(error: Exception) -> Any:
     def check(response: Response) -> bool:
         raise error
@@ -71,7 +75,12 @@ def raises(error: Exception) -> Any:
     ("check", "outcome", "reason"),
     [
         (lambda response: response.text == "Hello!", "passed", ""),
-        (lambda response: None, "failed", "<lambda> returned None"),
+        (
+            lambda response: None,
+            "failed",
+            "<lambda> returned None; return True for a right response, or declare `-> None`",
+        ),
+        (asserts, "passed", ""),
         (polite, "failed", "polite returned False"),
         (raises(AssertionError("no greeting")), "failed", "check: no greeting"),
         (raises(KeyError("x")), "error", "KeyError: 'x'"),

@@ -164,3 +164,19 @@ def test_the_code_of_an_error_counts_too() -> None:
 def test_the_cause_of_a_lost_connection(error: Exception, cause: str) -> None:
     """It is found among the causes of the error."""
     assert cause in place_and_cause(error, None, "m")
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "text", "is_prefix"),
+    [
+        ("openai:gpt-5", 404, "The model `openai:gpt-5` does not exist", True),
+        ("google-gla:gemini-3", 400, "invalid model ID", True),
+        ("openai:gpt-5", 400, "invalid temperature", False),
+        ("mistral:7b", 404, "model 'mistral:7b' not found", False),
+        ("ft:gpt-5:me::1", 404, "The model `ft:gpt-5:me::1` does not exist", False),
+    ],
+)
+def test_a_model_with_the_prefix_of_its_provider(model: str, status: int, text: str, is_prefix: bool) -> None:
+    """Names of models in other libraries contain the provider; names of local and of fine-tuned models have a colon too."""
+    cause = place_and_cause(StatusError(text, URL), status, model)
+    assert ("write the model without the prefix of its provider" in cause) is is_prefix

@@ -23,6 +23,7 @@ from aswarm import (
     Resource,
     RunError,
     Swarm,
+    ToolError,
 )
 from aswarm.conversations import MemoryStore
 from aswarm.guards import Block, guard_answer
@@ -178,6 +179,49 @@ async def test_a_plain_check_may_return_an_awaitable() -> None:
 
     response = await Scene(NAPLES, ROME, functions=()).run(output=Output(Trip, check=Later))
     assert (response.output.city, "not Naples" in told(response)[0]) == ("Rome", True)
+
+
+def _is_rome(trip: Trip) -> bool:
+    return trip.city == "Rome"
+
+
+def _in_capitals(trip: Trip) -> Trip:
+    return trip.model_copy(update={"city": trip.city.upper()})
+
+
+def _told(trip: Trip) -> Trip:
+    if trip.city == "Naples":
+        raise ToolError("not Naples")
+    return trip
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+@pytest.mark.parametrize(
+    ("check", "fault"),
+    [
+        (_is_rome, "returned False; for a wrong answer, raise ValueError"),
+        (_in_capitals, "cannot change the answer"),
+        (_told, ""),
+    ],
+)
+async def test_no_result_of_a_check_is_ignored_silently(
+    check: Callable[[Trip], object], fault: str, is_async: bool
+) -> None:
+    """A check in the style of another library returns whether the answer is right, returns a changed answer, or raises ToolError."""
+
+    async def later(trip: Trip) -> object:
+        await anyio.lowlevel.checkpoint()
+        return check(trip)
+
+    run = Scene(NAPLES, ROME, functions=()).run(output=Output(Trip, check=later if is_async else check))
+    if not fault:
+        response = await run
+        assert (response.output.city, "not Naples" in told(response)[0]) == ("Rome", True)
+        return
+    with pytest.raises(ConfigurationError, match=fault) as caught:
+        await run
+    assert check_history(caught.value.response.messages) is None
 
 
 # --- an async check ---------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 
-from aswarm import Agent, AsyncSwarm, Response
-from aswarm.conversations import Conversation, SQLiteStore
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response
+from aswarm.conversations import Conversation, MemoryStore, SQLiteStore
 from aswarm.serve import NativeWire, frames, respond, stream_response
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.runs.kept_runs import Workshop
@@ -179,6 +179,13 @@ async def test_frames_are_bytes_for_any_framework(workshop: Workshop) -> None:
         assert b'"RunFinished"' in found[-1]
 
 
+async def test_frames_refuse_a_stream_of_a_swarm(workshop: Workshop) -> None:
+    """The error contains the function that takes such a stream."""
+    run: Any = AsyncSwarm(ScriptedModel([]).client()).stream(workshop.agents()[0], "Hi!")
+    with pytest.raises(ConfigurationError, match="needs a Run, not EventStream; stream_response"):
+        await anext(frames(run, NativeWire()))
+
+
 @pytest.mark.parametrize("wire", ["native", *WIRES])
 async def test_a_message_that_waits_is_left_with_its_client(workshop: Workshop, wire: str) -> None:
     """If the client disconnects before its run starts, no run follows the active run."""
@@ -256,6 +263,36 @@ async def test_a_run_without_a_service_that_cannot_start(
     assert b'"RunFailed"' in b"".join(sent)
     assert "is not open" in caplog.text
     assert kept == []
+
+
+async def test_a_stream_of_a_conversation_needs_no_on_end(workshop: Workshop) -> None:
+    """The conversation stores the run, also after a disconnect; without a conversation, the history would be lost."""
+    sent: list[bytes] = []
+    started = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+        if b'"TurnStarted"' in sent[-1]:
+            started.set()
+
+    async def disconnect() -> Any:
+        await started.wait()
+        return {"type": "http.disconnect"}
+
+    swarm, agent = (
+        AsyncSwarm(ScriptedModel(["Hello.", ScriptedAnswer("Hello.", delay=60)]).client()),
+        workshop.agents()[0],
+    )
+    with pytest.raises(ConfigurationError, match="needs on_end="):
+        stream_response(swarm.stream(agent, "Hi!"), NativeWire())
+    async with MemoryStore() as store:
+        chat = store.conversation("c", swarm, agent=agent)
+        await stream_response(chat.stream("Hi!"), NativeWire())(GET, silence, send)
+        assert b'"RunFinished"' in b"".join(sent)
+        started.clear()
+        await stream_response(chat.stream("Hi again!"), NativeWire())(GET, disconnect, send)
+        stored = await chat.load()
+    assert [message["content"] for message in stored.messages] == ["Hi!", "Hello.", "Hi again!"]
 
 
 async def test_an_exception_of_on_end_is_raised_as_itself(workshop: Workshop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -314,3 +315,8 @@ async def test_a_scripted_model_is_a_source(api: Any) -> None:
         response = await AsyncSwarm(client).run(Agent(functions=[f]), "Go")
         assert response.text == "Done."
     assert [request.body for request in models[0].requests] == [request.body for request in models[1].requests]
+
+
+def test_the_arguments_of_a_call_may_be_a_dict() -> None:
+    """A dict is for a name that `call` has itself; the other arguments are added."""
+    assert json.loads(call("book", {"arguments": 1}, city="Rome").arguments) == {"arguments": 1, "city": "Rome"}

@@ -44,6 +44,10 @@ _NO_MODEL = (
     "the server does not have this model (any more); choose another one with Agent(model=...), AsyncSwarm(model=...) or "
     "OPENAI_DEFAULT_MODEL"
 )
+_PREFIX = re.compile(
+    r"(openai|anthropic|azure|bedrock|google|groq)[a-z_-]*:"
+)  # as in the names of models in pydantic-ai
+_NO_PREFIX = "write the model without the prefix of its provider; the base URL of the client selects the provider"
 _FUNCTIONS_OVER_RESPONSES = (
     'this model needs the Responses API for functions: AsyncSwarm(api="responses") or --api responses; or '
     'model_settings={"reasoning_effort": "none"}'
@@ -124,8 +128,8 @@ def _of_connection(error: Exception) -> str:
 def _of_status(error: Exception, status: int, url: str, model: object, text: str) -> str:
     # With openai 3, the text does not contain the code. `vars`, because aiohttp emits a DeprecationWarning for its `code`.
     said = f"{error} {text} {vars(error).get('code')}"
-    if status == _NOT_FOUND and isinstance(model, str) and model and model in said:
-        return _NO_MODEL
+    if isinstance(model, str) and (advice := _of_model(status, model, said)):
+        return advice
     text = said.lower()
     if status == _NOT_FOUND and url and not _VERSION.search(url):
         return "this address is not found: most base URLs end with /v1"
@@ -137,3 +141,9 @@ def _of_status(error: Exception, status: int, url: str, model: object, text: str
     if url.endswith(_RESPONSES):
         return 'this server may not have the Responses API; use AsyncSwarm(client, api="chat")'
     return "the server does not have this address or this model; check both"
+
+
+def _of_model(status: int, model: str, said: str) -> str:
+    if _PREFIX.match(model) and status in (400, _NOT_FOUND) and "model" in said:
+        return _NO_PREFIX
+    return _NO_MODEL if status == _NOT_FOUND and model and model in said else ""

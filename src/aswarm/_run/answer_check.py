@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 from aswarm._tools.filled import Filled, filled_parameters
 from aswarm._tools.hints import cached_by_function, has_code_flag, name_of, signature_of
 from aswarm._tools.tool import is_async
-from aswarm._values.errors import ConfigurationError, ToolArgumentsError
+from aswarm._values.errors import ConfigurationError, ToolArgumentsError, ToolError
 
 from .filling import read_arguments
 
@@ -49,7 +49,7 @@ def _check_parameters(check: Callable[..., object]) -> Filled | None:
 def run_check(
     check: Callable[..., object], value: object, context: Mapping[str, Any], resources: Mapping[str, object]
 ) -> Generator[Callable[[], Awaitable[object]], None, None]:
-    """Call the check with the answer. Raises ToolArgumentsError with the text of a ValueError.
+    """Call the check with the answer. Raises ToolArgumentsError with the text of a ValueError or a ToolError.
 
     The generator yields an async function, and does not call it: the coroutine would never be awaited if the run is closed now.
     """
@@ -58,12 +58,34 @@ def run_check(
     call = cast("Callable[[], Any]", functools.partial(check, value, **own))
     try:
         if is_async(check):
-            yield call
+            yield functools.partial(_finished, check, value, call)
         elif inspect.isawaitable(returned := call()):
             try:
-                yield lambda: returned
+                yield functools.partial(_finished, check, value, lambda: returned)
             finally:
                 if inspect.iscoroutine(returned):
                     returned.close()
-    except ValueError as error:
+        else:
+            _refuse_result(check, value, returned)
+    except (ValueError, ToolError) as error:
         raise ToolArgumentsError(str(error) or "the answer was refused") from error
+
+
+async def _finished(check: Callable[..., object], value: object, call: Callable[[], Awaitable[object]]) -> None:
+    try:
+        _refuse_result(check, value, await call())
+    except ToolError as error:
+        raise ValueError(str(error)) from error
+
+
+def _refuse_result(check: Callable[..., object], value: object, returned: object) -> None:
+    """Refuse the result of a check in the style of another library: without the error, the run would ignore the result."""
+    name = f"check {name_of(check)!r} of an Output"
+    if returned is False and value is not False:
+        raise ConfigurationError(
+            f"{name} returned False; for a wrong answer, raise ValueError with a text for the model"
+        )
+    if returned is not value and type(returned) is type(value) and returned != value:
+        raise ConfigurationError(
+            f"{name} returned another answer; it cannot change the answer: let the type convert it"
+        )

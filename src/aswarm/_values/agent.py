@@ -46,9 +46,16 @@ Instructions = str | Callable[..., Any] | None
 _DEFAULT_MODEL = "gpt-6-luna"
 
 
-def default_model() -> str:
-    """Return the model for agents without a model: OPENAI_DEFAULT_MODEL, or a current model of OpenAI."""
-    return os.environ.get("OPENAI_DEFAULT_MODEL", "").strip() or _DEFAULT_MODEL
+def default_model(given: object = None) -> str:
+    """Return the model for agents without a model: the given name, OPENAI_DEFAULT_MODEL, or a current model of OpenAI."""
+    return _model_name(given) or os.environ.get("OPENAI_DEFAULT_MODEL", "").strip() or _DEFAULT_MODEL
+
+
+def _model_name(model: object) -> str:
+    if model is not None and not isinstance(model, str):
+        remedy = "pass a client, or a model for tests, to the swarm: AsyncSwarm(client)"
+        raise ConfigurationError(f"model must be the name of a model, not {type(model).__name__}; {remedy}")
+    return model or ""
 
 
 if TYPE_CHECKING:
@@ -131,6 +138,10 @@ class Agent(_TypedModel[T_co]):
     @classmethod
     def _name_unknown_fields(cls, values: object) -> object:
         given: Mapping[str, Any] = values if is_object(values) else {}
+        if (
+            type(model := given.get("model")).__module__ != "builtins"
+        ):  # for the builtin types, pydantic names the field
+            _model_name(model)
         functions = given.get("functions")
         if isinstance(functions, str) or callable(functions) or is_agent(functions):
             kind = type(functions).__name__

@@ -6,6 +6,7 @@ The decorators add methods that type checkers do not see. So type checkers still
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -58,6 +59,9 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "session": _SESSION,
         "tools functions": "give functions to the agent: Agent(functions=[...])",
         "usage_limits": "pass budget=Budget(...)",
+        "usage": "pass the same SharedBudget(...) to both runs as budget=...; a run inside a tool counts for the outer run anyway",
+        "toolsets": "give functions to the agent: Agent(functions=[...])",
+        "deferred_tool_results": "pass the decisions as resume={call.id: True}, after the messages of the run that waits",
         "timeout": "pass budget=Budget(seconds=...)",
         "middleware hooks": _MIDDLEWARE,
         "run_config": "pass its values as keywords: model_override=..., max_turns=...",
@@ -74,6 +78,7 @@ _REMEDIES: dict[str, dict[str, str]] = {
     "tool()": _by_name({
         "needs_approval requires_approval": "pass approve=True, or a function that decides for each call",
         "max_retries retries": "raise ToolError in the function: the model gets its text, and may call again",
+        "sequential": "pass concurrent=False",
         "name_override": "pass name=...",
         "description_override": "pass description=...",
         "strict_mode": "pass strict=True",
@@ -100,6 +105,7 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "max_cost max_budget dollars usd": "use cost=...",
         "max_seconds max_time timeout": "use seconds=...",
         "max_tool_calls tool_calls_limit": "use tool_calls=...",
+        "input_tokens input_tokens_limit output_tokens output_tokens_limit": "use tokens=..., for input and output together",
     }),
     "RateLimits()": _by_name({
         "rpm max_rpm requests max_requests": "use requests_per_minute=...",
@@ -117,7 +123,12 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "hooks": f"{_MIDDLEWARE}, or read the events of stream()",
         "mcp_servers toolsets": "use aswarm.mcp, and pass the functions of the server as functions=[...]",
     }),
-    "Agent()": {"": "pass keywords: Agent(name=..., model=..., instructions=..., functions=[...])", **_SETTINGS},
+    "Agent()": _SETTINGS | _by_name({
+        "deps_type": _CONTEXT_OF_A_FUNCTION,
+        "retries output_retries": "pass Agent(output=Output(Type, retries=...))",
+        "capabilities history_processors": "pass Agent(history=...), or AsyncSwarm(middleware=[...])",
+        "instrument": "pass AsyncSwarm(middleware=[otel()]) with aswarm.otel",
+    }) | {"": "pass keywords: Agent(name=..., model=..., instructions=..., functions=[...])"},
     # Attributes.
     "Agent": _by_name({
         "run arun kickoff invoke ainvoke": _RUN,
@@ -126,6 +137,9 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "tool tool_plain": "pass functions as Agent(functions=[...]), or append them to agent.functions",
         "system_prompt": "pass a text or a function as Agent(instructions=...)",
         "output_validator": "pass Agent(output=Output(Type, check=...))",
+        "override": "pass fakes to the swarm of the test: AsyncSwarm(ScriptedModel([...]), resources={...})",
+        "to_web": "use create_app(agents=[agent], auth=local_only, page=True) of aswarm.serve",
+        "to_cli to_cli_sync": "use `aswarm chat module:agent`",
         "as_tool": "use agent_tool(agent)",
         "clone": "use agent.model_copy(update={...})",
     }),
@@ -148,9 +162,11 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "last_agent": "the active agent is `response.agent`",
         "interruptions": "the open calls are `response.waiting`",
         "to_state": "pass the messages and resume={id: decision} to the next run",
+        "cost price": "pass budget=SharedBudget(cost=...) to the run, and read budget.used['cost']",
     }),
     "EventStream": _by_name({
-        "stream_events stream_text stream_output": "the run itself yields its events: async for event in run",
+        "stream_events stream_text": "the run itself yields its events: async for event in run",
+        "stream_output stream_structured": "use async for shown in run.partial_outputs()",
         "final_output get_output": "the answer is `run.response.text`, and structured output is `run.response.output`",
     }),
     # Names of the package.
@@ -171,13 +187,26 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "trace": "use aswarm.otel: AsyncSwarm(middleware=[otel()])",
         "set_default_openai_client set_default_openai_key": "pass a client: AsyncSwarm(AsyncOpenAI(...))",
         "UsageLimits": "use Budget",
+        "UsageLimitExceeded": 'use BudgetError, with Budget(then="raise")',
         "ModelRetry": "raise ToolError",
+        "UnexpectedModelBehavior ModelHTTPError": "use OutputError or CompletionError, or RunError for both",
+        "UserError": "use ConfigurationError",
+        "capture_run_messages": "an error has the messages so far: error.response.messages",
+        "TestModel FunctionModel": "use ScriptedModel of aswarm.testing; its script may be a function of the request",
+        "FallbackModel": "use fallback of aswarm.middleware",
+        "BinaryContent BinaryImage ImageUrl DocumentUrl": "use Image(...).part or File(...).part in the content of a message",
+        "ToolOutput NativeOutput PromptedOutput": 'use Output(Type, mode="tool"), "schema" or "prompt"',
+        "DeferredToolRequests": "read response.waiting",
+        "DeferredToolResults ApprovalRequired CallDeferred": "use @tool(approve=True) or Hold, and resume={call.id: True}",
+        "Dataset Evaluator LLMJudge": "use Case and evaluate of aswarm.evals",
+        "AGUIAdapter VercelAIAdapter AGUIApp": 'use create_app(wires=["agui", "vercel"]) of aswarm.serve',
         # Names of aswarm before 0.1.0.
         "waiting": "use open_calls(messages)",
         "Answer": "use Reply",
     }),
     "aswarm.batch": {"Outcome": "use BatchResult"},
 }  # fmt: skip
+_ALL = re.compile(r"^__all__ = \[(.*?)\]", re.DOTALL | re.MULTILINE)
 _REMEDIES["Swarm()"] = {name: remedy.replace("Async", "") for name, remedy in _REMEDIES["AsyncSwarm()"].items()}
 
 
@@ -185,6 +214,24 @@ def hint(place: str, name: str) -> str:
     """Return the remedy for a foreign name, after "; ". Empty if the place has no such name."""
     remedy = _REMEDIES.get(place, {}).get(name)
     return f"; {remedy.replace('{name}', name)}" if remedy else ""
+
+
+def _hint_of_package(package: str, name: str) -> str:
+    if remedy := hint(package, name) or hint("aswarm", name):
+        return remedy
+    homes = [home for home, exports in _exports().items() if f'"{name}"' in exports]
+    return f"; import it from {' or '.join(homes)}" if homes else ""
+
+
+@functools.cache
+def _exports() -> dict[str, str]:
+    """Return the `__all__` of each public module, as source text: an import of the module may need an extra."""
+    root = Path(__file__).parent.parent
+    files = sorted([*root.glob("[a-z]*.py"), *root.glob("[a-z]*/__init__.py")])
+    found = {path: _ALL.search(path.read_text("utf-8")) for path in files}
+    return {
+        f"aswarm.{path.relative_to(root).parts[0].removesuffix('.py')}": all_[1] for path, all_ in found.items() if all_
+    }
 
 
 def explained(described: F) -> F:
@@ -243,9 +290,8 @@ def _refuse(keyword: str) -> Callable[..., NoReturn]:
 
 
 def explain_names(namespace: dict[str, Any]) -> None:
-    """Give a package errors for foreign names that contain the names to use."""
+    """Give a package errors for unknown names that contain the names to use, or the module to import the name from."""
     package = namespace["__name__"]
-
     inherited: Callable[[str], Any] | None = namespace.get("__getattr__")
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - as above
@@ -254,6 +300,11 @@ def explain_names(namespace: dict[str, Any]) -> None:
             with suppress(AttributeError):
                 return inherited(name)
         if not (remedy := remedy or _place_of(package, name)):
+        if inherited:
+            with suppress(AttributeError):
+                return inherited(name)
+        remedy = "" if name.startswith("_") or _is_module(namespace, name) else _hint_of_package(package, name)
+        if not remedy:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
         # The import statement replaces the text of an AttributeError. It first calls this function of importlib.
         is_import = sys._getframe(1).f_code.co_name == "_handle_fromlist"
@@ -276,3 +327,10 @@ def _place_of(package: str, name: str) -> str:
         if f'"{name}"' in files[module].read_text(encoding="utf-8").partition("__all__ = [")[2].partition("]")[0]:
             return f"; use `from {package}.{module} import {name}`"
     return ""
+    namespace["__getattr__"] = __getattr__
+
+
+def _is_module(namespace: Mapping[str, Any], name: str) -> bool:
+    return any(
+        Path(folder, name).exists() or Path(folder, f"{name}.py").exists() for folder in namespace.get("__path__", ())
+    )

@@ -111,7 +111,10 @@ def is_text_message(item: Any) -> TypeGuard[Message]:
 def _normalize_one(item: object, place: str) -> Message:
     message: Message = as_plain(item)
     if not isinstance(message, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - the caller may pass anything
-        raise ConfigurationError(f"{place} is not a message: expected a dict with a role, got {shown(item, _LINE)}")
+        remedy = '; write {"role": "user", "content": ...}' if isinstance(item, str) else ""
+        raise ConfigurationError(
+            f"{place} is not a message: expected a dict with a role, got {shown(item, _LINE)}{remedy}"
+        )
     role = message.get("role")
     if role not in ROLES:
         raise ConfigurationError(f"{place} has the role {shown(role, _LINE)}; expected one of {', '.join(ROLES)}")
@@ -136,7 +139,10 @@ def _check_content(content: object, place: str) -> None:
         )
     for part in content if is_array(content) else ():
         if not is_object(part):
-            raise ConfigurationError(f"{place} has the content part {shown(part, _LINE)}; expected a dict with a type")
+            kind = type(part).__name__
+            remedy = f"write {kind}(...).part" if kind in ("Image", "File") else "expected a dict with a type"
+            remedy = 'write {"type": "text", "text": ...}' if kind == "str" else remedy
+            raise ConfigurationError(f"{place} has the content part {shown(part, _LINE)}; {remedy}")
 
 
 def _normalize_calls(calls: object, role: object, place: str) -> list[Message]:

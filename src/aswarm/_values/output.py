@@ -65,9 +65,10 @@ class Output(Generic[T_co]):
             - "auto": "tool" for an agent with functions or a union with `str`, otherwise "schema".
         retries: The number of retries in a run after an invalid answer. The model gets the faults, and answers again.
         strict: Whether to send OpenAI's strict schema.
-        check: A plain or async function that gets the answer, on the event loop. The model gets the text of a ValueError that it
-            raises. It may also have a parameter `context_variables`, which it only reads, and parameters with the hint
-            `Resource[T]`. The run checks these parameters before the first request.
+        check: A plain or async function that gets the answer, on the event loop. The model gets the text of a ValueError or
+            a ToolError that it raises; the result is not used, and False is a ConfigurationError. It may also have a parameter
+            `context_variables`, which it only reads, and parameters with the hint `Resource[T]`. The run checks these parameters
+            before the first request.
 
     Raises:
         ConfigurationError: For an invalid value.
@@ -236,7 +237,7 @@ def _described(hint: Any) -> tuple[TypeAdapter[Any], dict[str, Any], bool]:
     is_hint = isinstance(hint, type) or get_origin(hint) is not None
     if not (is_hint or type(cast("object", hint)).__module__ in ("typing", "typing_extensions")):
         raise ConfigurationError(
-            f"output must be a type, such as a pydantic model or list[int], or an Output, not {shown(hint, _LINE)}"
+            f"output must be a type, such as a pydantic model, list[int] or a union A | B, or an Output, not {shown(hint, _LINE)}"
         )
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(hint)

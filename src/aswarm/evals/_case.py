@@ -142,7 +142,7 @@ class Case:
             arguments are ignored.
         judge: A question about the conversation. A model answers it with true (passed) or false.
         check: A plain or async function. It gets the `Response`, and returns true if the response is right. A false value or an
-            AssertionError is a failure; any other exception is an error.
+            AssertionError is a failure; any other exception is an error. A function with the hint `-> None` only asserts.
         agent: An `Agent`, or "module:attribute"; None for the agent of `evaluate`.
         context_variables: The context variables of each run.
         run: How far the agent runs.

@@ -267,7 +267,10 @@ async def _check(check: Callable[[Response], Any], response: Response) -> str | 
         result = await result if inspect.isawaitable(result) else result
     except AssertionError as error:
         return f"{_name_of(check)}: {error}"
-    return None if result else f"{_name_of(check)} returned {result!r}"
+    if result is None and inspect.get_annotations(check).get("return", "") in (None, "None"):
+        return None  # it only asserts
+    hint = "; return True for a right response, or declare `-> None`" if result is None else ""
+    return None if result else f"{_name_of(check)} returned {result!r}{hint}"
 
 
 _LINE = 200  # characters of an answer that an error shows

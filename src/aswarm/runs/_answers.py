@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -69,8 +69,8 @@ def decisions(
             )
         elif strict:
             raise InvalidRequest(
-                f"the call {shown(answer.call_id, _SHOWN)} does not wait for an answer; it may already have one. Load the "
-                "conversation again to see which calls are open",
+                f"the call {shown(answer.call_id, _SHOWN)} does not wait for an answer; it may already have one. "
+                + (f"Open calls: {', '.join(names)}" if (names := _open_ids(ids, unanswered)) else "No call is open"),
                 code="call_not_open",
             )
     missing = [call.id for index, call in unanswered.items() if index in marks and index not in by_index]
@@ -80,6 +80,10 @@ def decisions(
             code="answers_missing",
         )
     return by_index
+
+
+def _open_ids(ids: Mapping[str, int], unanswered: Container[int]) -> list[str]:
+    return [shown(public, _SHOWN) for public, index in ids.items() if index in unanswered]
 
 
 def _index_of(answer: CallAnswer, open_calls: Collection[OpenCall], last_run: str | None) -> int:

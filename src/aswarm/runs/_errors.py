@@ -60,8 +60,8 @@ class AgentNotFound(RequestRefused):
 
     code = "agent_not_found"
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"there is no agent {name!r}")
+    def __init__(self, name: str, near: str = "") -> None:
+        super().__init__(f"there is no agent {name!r}" + (f"; did you mean {near!r}?" if near else ""))
 
 
 class RunActive(RequestRefused):

@@ -8,6 +8,7 @@ Security: A client starts only the agents in `agents=`; other agents only take o
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -118,7 +119,7 @@ class Setup:
             return self.agents[name]
         if name == TASK_MODEL and self.task_agent is not None:
             return self.task_agent
-        raise AgentNotFound(name)
+        raise AgentNotFound(name, *difflib.get_close_matches(name, self.agents, n=1))
 
     def name_of(self, agent: str | Agent, messages: Messages | None) -> str:
         """Return the name of the agent of `Runs.start`. Raises ConfigurationError."""

@@ -14,8 +14,10 @@ from starlette.types import Receive, Scope, Send
 from aswarm._record.entry_maker import EntryMaker, ErrorText, general_error
 from aswarm._run.streams import EventStream
 from aswarm._values.agent import Response
+from aswarm._values.errors import ConfigurationError
 from aswarm._values.messages import Message
 from aswarm._values.text import NO_RUN
+from aswarm.conversations import ConversationStream
 from aswarm.runs import Run, Show, show_answers
 from aswarm.runs.executors import LiveEntries, check_show
 
@@ -67,7 +69,7 @@ def stream_response(
     run: AbstractAsyncContextManager[EventStream],
     wire: Wire,
     *,
-    on_end: Callable[[Response], Awaitable[None]],
+    on_end: Callable[[Response], Awaitable[None]] | None = None,
     history: Sequence[Message] = (),
     heartbeat_seconds: float = HEARTBEAT_SECONDS,
     show: Show = show_answers,
@@ -81,13 +83,21 @@ def stream_response(
         run: The stream. Do not enter it with `async with`; the response does this.
         wire: A new wire for this client.
         on_end: An async function that gets the response at the end of the run, even if the run failed or was cancelled, and can
-            save it. If the run could not start, the function is not called.
+            save it. If the run could not start, the function is not called. A conversation stores its own runs, so its stream
+            needs no `on_end`.
         history: The messages with which the run starts.
         heartbeat_seconds: Seconds of silence before a comment is sent.
         show: Filters the entries. `show_everything` shows all.
         error_text: A function that gets an exception and returns the error text for the client.
+
+    Raises:
+        ConfigurationError: If `on_end` is missing, and no conversation stores the run.
     """
     check_show(show)
+    if on_end is None and not isinstance(run, ConversationStream):
+        raise ConfigurationError(
+            "stream_response needs on_end=..., which saves the response; only a conversation saves its own"
+        )
     return _BoundStream(run, wire, on_end, EntryMaker(history, error_text=error_text), heartbeat_seconds, show)
 
 
@@ -96,7 +106,7 @@ class _BoundStream(StreamResponse):
         self,
         stream: AbstractAsyncContextManager[EventStream],
         wire: Wire,
-        on_end: Callable[[Response], Awaitable[None]],
+        on_end: Callable[[Response], Awaitable[None]] | None,
         maker: EntryMaker,
         heartbeat_seconds: float,
         show: Show,
@@ -140,7 +150,7 @@ class _BoundStream(StreamResponse):
                 entries.add(entry)
         finally:
             entries.end()
-            if run is not None:
+            if run is not None and self._on_end is not None:
                 with anyio.CancelScope(shield=True):
                     try:
                         await self._on_end(run.response)

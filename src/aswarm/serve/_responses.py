@@ -21,6 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from aswarm._record.entries import Entry, joined, now
 from aswarm._runtime.backend import scheduler
+from aswarm._values.errors import ConfigurationError
 from aswarm.runs import Run, RunNotFound, Show, show_answers
 from aswarm.runs.executors import LiveEntries, Notifier, check_show, registry_of
 
@@ -65,6 +66,10 @@ async def frames(
         show: Filters the entries. `show_everything` shows all.
     """
     check_show(show)
+    if not isinstance(run, Run):  # pyright: ignore[reportUnnecessaryIsInstance] - the stream of a swarm is a frequent mistake
+        raise ConfigurationError(
+            f"frames() needs a Run, not {type(run).__name__}; stream_response() sends a stream of a swarm"
+        )
     with registry_of(run).notifier.reading(run.record) as live:
         pieces = read_frames(
             run,

@@ -31,12 +31,14 @@ class ScriptedCall:
         return "arguments" if self.kind == "function" else "input"
 
 
-def call(name: str, /, arguments: str | None = None, *, call_id: str | None = None, **named: Any) -> ScriptedCall:
-    """Return a tool call. Pass its arguments by name, or as a text in `arguments`, which may be invalid JSON.
+def call(
+    name: str, /, arguments: str | Mapping[str, Any] | None = None, *, call_id: str | None = None, **named: Any
+) -> ScriptedCall:
+    """Return a tool call. Pass its arguments by name, as a dict, or as a text, which may be invalid JSON.
 
     `call_id`: the id of the call; by default "call_1", "call_2", ... in this process.
     """
-    text = json.dumps(named, ensure_ascii=False) if arguments is None else arguments
+    text = arguments if isinstance(arguments, str) else json.dumps({**(arguments or {}), **named}, ensure_ascii=False)
     return ScriptedCall(name, text, call_id or f"call_{next(_ids)}")
 
 

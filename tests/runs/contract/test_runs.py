@@ -157,8 +157,10 @@ async def test_a_run_may_have_no_conversation(place: Open) -> None:
 async def test_a_request_that_cannot_start_leaves_nothing(place: Open) -> None:
     """An unknown agent, ids that no store takes, and a run without a message are errors of the caller."""
     async with place() as it:
-        with pytest.raises(AgentNotFound):
+        with pytest.raises(AgentNotFound, match="there is no agent 'Nobody'"):
             await it.start(agent="Nobody")
+        with pytest.raises(AgentNotFound, match="there is no agent 'Bos'; did you mean 'Boss'"):
+            await it.start(agent="Bos")
         for name in ("x" * 201, "", "a/b"):
             with pytest.raises(InvalidRequest):
                 await it.start(conversation=name)
