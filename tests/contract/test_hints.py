@@ -43,9 +43,9 @@ MISTAKES = [
     ("import aswarm.batch\naswarm.batch.Nothing", "module 'aswarm.batch' has no attribute 'Nothing'"),
     ("from aswarm.batch import Outcome", "aswarm.batch has no name 'Outcome'; use BatchResult"),
     # A name of another module of aswarm, which is not imported: the module may need an extra.
-    ("from aswarm import Agent, SQLiteStore", "aswarm has no name 'SQLiteStore'; import it from aswarm.conversations"),
-    ("aswarm.DurableRuns", "import it from aswarm.durable"),
-    ("from aswarm.serve import LocalRuns", "aswarm.serve has no name 'LocalRuns'; import it from aswarm.runs"),
+    ("from aswarm import Agent, SQLiteStore", "aswarm has no name 'SQLiteStore'; use `from aswarm.conversations import SQLiteStore`"),
+    ("aswarm.DurableRuns", "use `from aswarm.durable import DurableRuns`"),
+    ("from aswarm.serve import LocalRuns", "aswarm.serve has no name 'LocalRuns'; use `from aswarm.runs import LocalRuns`"),
     ("import aswarm.types\naswarm.types.nothing", "module 'aswarm.types' has no attribute 'nothing'"),
     # Names of pydantic-ai.
     ("from aswarm.testing import TestModel", "use ScriptedModel of aswarm.testing"),

@@ -220,18 +220,18 @@ def _hint_of_package(package: str, name: str) -> str:
     if remedy := hint(package, name) or hint("aswarm", name):
         return remedy
     homes = [home for home, exports in _exports().items() if f'"{name}"' in exports]
-    return f"; import it from {' or '.join(homes)}" if homes else ""
+    return f"; use `from {homes[0]} import {name}`" if homes else ""
 
 
 @functools.cache
 def _exports() -> dict[str, str]:
     """Return the `__all__` of each public module, as source text: an import of the module may need an extra."""
     root = Path(__file__).parent.parent
-    files = sorted([*root.glob("[a-z]*.py"), *root.glob("[a-z]*/__init__.py")])
-    found = {path: _ALL.search(path.read_text("utf-8")) for path in files}
-    return {
-        f"aswarm.{path.relative_to(root).parts[0].removesuffix('.py')}": all_[1] for path, all_ in found.items() if all_
-    }
+    files = {file.parent.name: file for file in root.glob("[a-z]*/__init__.py")}
+    files |= {file.stem: file for file in root.glob("[a-z]*.py")}
+    texts = {name: _ALL.search(file.read_text("utf-8")) for name, file in files.items()}
+    # `sources` and `middleware` before `extensions`, which repeats their names.
+    return {f"aswarm.{name}": text[1] for name, text in sorted(texts.items(), reverse=True) if text}
 
 
 def explained(described: F) -> F:
@@ -295,14 +295,10 @@ def explain_names(namespace: dict[str, Any]) -> None:
     inherited: Callable[[str], Any] | None = namespace.get("__getattr__")
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - as above
-        remedy = hint(package, name)
-        if not remedy and inherited:
+        if inherited and not hint(package, name):
             with suppress(AttributeError):
                 return inherited(name)
-        if not (remedy := remedy or _place_of(package, name)):
-        if inherited:
-            with suppress(AttributeError):
-                return inherited(name)
+        # `from aswarm import otel` imports the module after the AttributeError.
         remedy = "" if name.startswith("_") or _is_module(namespace, name) else _hint_of_package(package, name)
         if not remedy:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
@@ -310,23 +306,6 @@ def explain_names(namespace: dict[str, Any]) -> None:
         is_import = sys._getframe(1).f_code.co_name == "_handle_fromlist"
         raise (ImportError if is_import else AttributeError)(f"{package} has no name {name!r}{remedy}")
 
-    if package in _REMEDIES:
-        namespace["__getattr__"] = __getattr__
-
-
-def _place_of(package: str, name: str) -> str:
-    """Return the remedy for a name that a module of the package exports. The modules are read as text, and not imported."""
-    folder = Path(sys.modules[package].__file__ or "").parent
-    files = {file.parent.name: file for file in folder.glob("[a-z]*/__init__.py")}
-    files |= {file.stem: file for file in folder.glob("[a-z]*.py")}
-    if name in files or name.startswith("_"):  # `from aswarm import otel` imports the module after the AttributeError
-        return ""
-    for module in sorted(
-        files, reverse=True
-    ):  # `sources` and `middleware` before `extensions`, which repeats their names
-        if f'"{name}"' in files[module].read_text(encoding="utf-8").partition("__all__ = [")[2].partition("]")[0]:
-            return f"; use `from {package}.{module} import {name}`"
-    return ""
     namespace["__getattr__"] = __getattr__
 
 
