@@ -56,7 +56,7 @@ MISTAKES = [
     ("Agent(model=ScriptedModel(['Hi']))", "model must be the name of a model, not ScriptedModel"),
     ("await swarm.run(Agent(), 'Hi', output=[int, str])", "or a union A | B, or an Output, not [<class 'int'>, <class 'str'>]"),
     ("swarm.run(Agent(), 'Hi', usage=1)", "SharedBudget(...)"),
-    ("aswarm.Response(messages=[]).cost()", "read budget.used['cost']"),
+    ("aswarm.Response(messages=[]).price", "the cost in dollars is `response.cost`"),
     # Agents.
     ("Agent('openai:gpt-5')", "Agent() takes 1 positional argument but 2 were given; pass keywords: Agent(name=..., model=..."),
     ("Agent().run('Hi')", "Agent has no attribute 'run'; a swarm runs agents: await AsyncSwarm().run(agent, messages)"),

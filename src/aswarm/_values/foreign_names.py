@@ -162,7 +162,7 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "last_agent": "the active agent is `response.agent`",
         "interruptions": "the open calls are `response.waiting`",
         "to_state": "pass the messages and resume={id: decision} to the next run",
-        "cost price": "pass budget=SharedBudget(cost=...) to the run, and read budget.used['cost']",
+        "price": "the cost in dollars is `response.cost`",
     }),
     "EventStream": _by_name({
         "stream_events stream_text": "the run itself yields its events: async for event in run",

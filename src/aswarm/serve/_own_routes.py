@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import cast
 
 import anyio
 from starlette.requests import Request
@@ -94,7 +95,7 @@ def stream_response(
         ConfigurationError: If `on_end` is missing, and no conversation stores the run.
     """
     check_show(show)
-    if on_end is None and not isinstance(run, ConversationStream):
+    if on_end is None and not isinstance(cast("object", run), ConversationStream):
         raise ConfigurationError(
             "stream_response needs on_end=..., which saves the response; only a conversation saves its own"
         )
