@@ -227,21 +227,22 @@ async def while_connected(
     When the service stops, cancel the block after `patience` and a grace period, because a client may have stopped reading.
     """
     failure: Exception | None = None
-    async with anyio.create_task_group() as group:
-        scope = group.cancel_scope
+    scope, watching = anyio.CancelScope(), anyio.CancelScope()
 
-        async def watch_client() -> None:
+    async def watch_client() -> None:
+        with watching:
             while (await receive())["type"] != "http.disconnect":
                 pass
             scope.cancel()
 
+    async with anyio.create_task_group() as group:
         group.start_soon(watch_client)
-        with nullcontext() if notifier is None else notifier.stops_scope(scope, patience + _GRACE):
+        with scope, nullcontext() if notifier is None else notifier.stops_scope(scope, patience + _GRACE):
             try:
                 yield
             except Exception as error:  # noqa: BLE001 - raised below, because the task group would wrap it
                 failure = error
-        scope.cancel()
+        watching.cancel()
     if failure is not None:
         raise failure
 
