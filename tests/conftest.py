@@ -55,6 +55,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+_path: list[Path] = []  # of the test that ran last
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Also keep the caches and reports of the earlier files of tests out of later collections."""
+    if _path != [item.path]:
+        _path[:] = [item.path]
+        gc.collect()
+        gc.freeze()
+
+
 # The test that runs now, and how processes are started.
 _current: list[pytest.Item] = []
 _start, _fork = subprocess.Popen.__init__, getattr(os, "fork", None)
