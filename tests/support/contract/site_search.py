@@ -18,41 +18,48 @@ PAGES = {
     "guides/approvals": "approval, approvals, human in the loop, human-in-the-loop, hitl, confirm, tool permission, permissions, interrupt, "
     "deferred tools, external tools, ask the user",
     "guides/batches-and-limits": "rate limit, rate limits, 429, backoff, tokens per minute, batch, csv, throttle, bulk, too many requests",
-    "guides/budgets": "budget, budgets, cost, max tokens, usage limits, token limit, price, recursion limit, infinite loop",
+    "guides/budgets": "budget, budgets, cost, max tokens, usage limits, token limit, price, recursion limit, infinite loop, cost "
+    "tracking, token usage",
     "guides/code-mode": "code mode, sandbox, programmatic tool calling, code interpreter, codeact",
-    "guides/command-line": "cli, command line",
+    "guides/command-line": "cli, command line, visualization",
     "guides/concurrency": "concurrency, parallel tool calls, eager tools, concurrent tools",
     "guides/conversations": "session, sessions, conversation, conversations, chat history, sqlite, postgresql, persistence, thread id, checkpoint, "
-    "checkpointer, time travel, fork, redis, multi-turn, snapshot, store",
-    "guides/durable": "durable execution, temporal, dbos, crash recovery, celery, worker, queue, workflow engine, background job, idempotency",
+    "checkpointer, time travel, fork, redis, multi-turn, snapshot, store, multi turn",
+    "guides/durable": "durable execution, temporal, dbos, crash recovery, celery, worker, queue, workflow engine, background job, "
+    "idempotency",
     "guides/evals": "evals, evaluation, llm as a judge, dataset, regression test",
     "guides/guards": "guardrails, guardrail, moderation, tripwire, jailbreak",
-    "guides/history": "context window, trim history, summarize, long history, compaction, truncate",
-    "guides/mcp": "mcp, model context protocol, mcp server",
+    "guides/history": "context window, trim history, summarize, long history, compaction, truncate, handoff filter",
+    "guides/mcp": "mcp, model context protocol, mcp server, tool filter, allowed tools, stdio",
     "guides/memory": "memory, long-term memory, remember, user profile",
-    "guides/middleware": "middleware, retry, retries, fallback, cache, record, replay, hooks, callbacks, lifecycle, hedging, pii",
+    "guides/middleware": "middleware, retry, retries, fallback, cache, record, replay, hooks, callbacks, lifecycle, hedging, pii, retry "
+    "policy, fallback model",
     "guides/multi-agent": "handoff, handoffs, multi-agent, sub-agent, subagent, subagents, agent as tool, supervisor, orchestrator, router, workflow, "
     "parallel agents, fan out, delegate",
     "guides/openai-clients": "open webui, openai compatible",
     "guides/performance": "performance, latency, prompt caching, aiohttp",
     "guides/production": "production, docker, kubernetes, deploy, prompt injection",
-    "guides/providers": "anthropic, gemini, ollama, vllm, azure, litellm, proxy, responses api, claude, local model, openrouter, deepseek, base url",
+    "guides/providers": "anthropic, gemini, ollama, vllm, azure, litellm, proxy, responses api, claude, local model, openrouter, "
+    "deepseek, base url, LitellmModel",
     "guides/recipes": "recipes, cookbook, deep research, research agent, planner, spreadsheet, rag, vector store, retrieval, "
     "embeddings, knowledge base",
-    "guides/running": "sync, jupyter, images, run an agent, multimodal, vision, pdf, audio, run_sync, system prompt, temperature, notebook",
+    "guides/running": "sync, jupyter, images, run an agent, multimodal, vision, pdf, audio, run_sync, system prompt, temperature, "
+    "notebook, dynamic instructions, hosted tools, web search, max_turns",
     "guides/security": "security, threat model, vulnerability",
     "guides/serving": "playground, ag-ui, vercel, http service",
     "guides/simulation": "simulation, race condition, chaos",
-    "guides/stopping-and-resuming": "timeout, cancel, resume, abort, stop button",
+    "guides/stopping-and-resuming": "timeout, cancel, resume, abort, stop button, cancel run",
     "guides/streaming": "streaming, events, astream",
     "guides/streaming-to-a-browser": "sse, websocket, server-sent events",
-    "guides/structured-output": "structured output, json schema, pydantic, output type, streaming json, partial json, response_format, output_type",
+    "guides/structured-output": "structured output, json schema, pydantic, output type, streaming json, partial json, response_format, "
+    "output_type, nested models, pydantic model",
     "guides/terminal": "repl, terminal",
-    "guides/testing": "mock, pytest, testing, vcr, cassette, fake model, TestModel, FunctionModel, unit test",
-    "guides/tools": "tools, function calling, tool error, context variables, deps, dependencies, RunContext, dependency injection, tool choice",
+    "guides/testing": "mock, pytest, testing, vcr, cassette, fake model, TestModel, FunctionModel, unit test, scripted model, fake llm",
+    "guides/tools": "tools, function calling, tool error, context variables, deps, dependencies, RunContext, dependency injection, "
+    "tool choice, tool timeout, enum",
     "guides/tracing": "tracing, opentelemetry, logging, metrics, langfuse, logfire, observability, debug",
     "guides/upgrading": "upgrading, rolling deploy, migration",
-    "guides/web-services": "fastapi, django, starlette, litestar",
+    "guides/web-services": "fastapi, django, starlette, litestar, user id, current user, identity",
     "reference/glossary": "glossary",
     "reference/platforms": "windows, macos",
     "reference/stable": "deprecation, stability",
