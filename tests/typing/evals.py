@@ -23,6 +23,7 @@ CASES = [
     Case([{"role": "user", "content": "Hi"}], function=["a", "b"], name="both"),
     Case("Hi", judge="Is it polite?", check=is_short, agent=Agent(), context_variables={"user": 1}),
     Case("Hi", check=polite, run="completion", agent="agents:desk"),
+    Case("Hi", check=lambda response: "hello" in response.text.lower()),
 ]
 
 

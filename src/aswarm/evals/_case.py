@@ -167,7 +167,7 @@ class Case:
     function: Function = ...
     arguments: Mapping[str, Any] | None = None
     judge: str | None = None
-    check: Callable[..., Any] | None = None
+    check: Callable[[Response[Any]], object] | None = None
     agent: Agent | str | None = None
     context_variables: Mapping[str, Any] | None = None
     run: Extent | None = None
