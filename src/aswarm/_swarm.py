@@ -431,7 +431,7 @@ class AsyncSwarm:
             prompts=watch_prompts(state.prompts),
             rate_limits=self._rate_limiter.middleware(source),
         )
-        handlers = stack.wrap(Handlers(complete, call_tool, RunInfo(run)))
+        handlers = stack.wrap(Handlers(complete, call_tool, RunInfo(run), source=source))
         return handlers, None if eager is None else eager.close
 
     def _source_of(self, client: Any) -> CompletionSource:

@@ -2,8 +2,16 @@
 
 from ._providers.compatible import completion_error
 from ._providers.http import HTTPSource
-from ._providers.openai import ResponsesSource
+from ._providers.openai import ResponsesSource, is_openai
 from ._rate_limits.policy import RateLimits
 from ._wire.request import CompletionRequest, CompletionSource
 
-__all__ = ["CompletionRequest", "CompletionSource", "HTTPSource", "RateLimits", "ResponsesSource", "completion_error"]
+__all__ = [
+    "CompletionRequest",
+    "CompletionSource",
+    "HTTPSource",
+    "RateLimits",
+    "ResponsesSource",
+    "completion_error",
+    "is_openai",
+]

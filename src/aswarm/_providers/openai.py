@@ -23,6 +23,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
+from urllib.parse import urlsplit
 
 import anyio
 
@@ -42,6 +43,7 @@ from .apis import (
     Api,
     chat_api,
     is_blocking_openai,
+    is_openai_host,
     is_plain_openai,
     is_unpatched_instance,
     responses_api,
@@ -110,6 +112,14 @@ def is_responses(source: object) -> bool:
     """Return whether a source of aswarm sends its requests to the Responses API."""
     api = source._api if isinstance(source, OpenAISource | HTTPSource) else getattr(source, "api", None)
     return isinstance(api, Api) and api.path == RESPONSES.path
+
+
+def is_openai(source: object) -> bool:
+    """Return whether a source sends its requests to a host of OpenAI itself, not to Azure, a proxy or another provider."""
+    if isinstance(source, OpenAISource):
+        source = source._client
+    client = getattr(source, "client", None) if isinstance(source, BlockingPost | CompatibleClientSource) else source
+    return is_openai_host(urlsplit(str(getattr(client, "base_url", None))).hostname)
 
 
 def _chosen_api(client: Any, api: ApiName) -> Api:

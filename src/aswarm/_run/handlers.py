@@ -67,12 +67,14 @@ class Handlers:
         run: The run.
         may_hold: Whether `call_tool` may raise Hold for any call. If so, two calls that may use the same data do not run
             together. A middleware whose `call_tool` raises Hold must set it; otherwise the run raises ConfigurationError.
+        source: The source of requests that have no `source` of their own.
     """
 
     complete: CompletionHandler
     call_tool: ToolHandler
     run: RunInfo
     may_hold: bool = False
+    source: CompletionSource | None = None
 
 
 Middleware: TypeAlias = Callable[[Handlers], Handlers]

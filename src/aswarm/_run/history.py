@@ -45,7 +45,7 @@ class History:
         self._pending = before[settled:]  # messages that are sent after their calls are answered
         self._wire = [*map(dict, before)] if is_plain else to_wire(before[:settled], empty_content=empty_content)
         self._known = KnownHistory(is_plain or is_chat(self._wire))
-        self._chosen: SentHistory | None = None  # created for the first agent with a `history` function
+        self._chosen: SentHistory | None = None  # created for the first reader of blocks
 
     @property
     def settled(self) -> list[Message]:
@@ -56,8 +56,16 @@ class History:
         """Return the messages of the agent's next request, with their `KnownHistory`. All calls must be answered."""
         if (function := agent.history) is None:
             return self._wire, self._known
+        return self._in_blocks().of(agent, function)
+
+    @property
+    def blocks(self) -> list[MessageBlock]:
+        """The recorded history in blocks, as a new list."""
+        return self._in_blocks().blocks()
+
+    def _in_blocks(self) -> SentHistory:
         self._chosen = self._chosen or SentHistory(self._before, self.messages, self._empty_content)
-        return self._chosen.of(agent, function)
+        return self._chosen
 
     def record(self, message: Message) -> None:
         """Record a message of the model. The next `settle` adds it to the wire form of the history."""
@@ -142,11 +150,9 @@ class SentHistory:
 
         All calls must be answered. Raises ConfigurationError if the function returns something that cannot be sent.
         """
-        self._blocks += _blocks_of(self._recorded[self._read :])
-        self._read = len(self._recorded)
         name = getattr(function, "__qualname__", None) or repr(function)
         where = f"the history function {name} of the agent {agent.name!r}"
-        blocks = self._checked(function(self._blocks.copy(), agent), where)
+        blocks = self._checked(function(self.blocks(), agent), where)
         try:
             messages = list(chain.from_iterable(_on_wire(block, self._empty_content) for block in blocks))
         except ConfigurationError as error:
@@ -155,6 +161,11 @@ class SentHistory:
         known = KnownHistory(is_chat(messages), known.input, known.sent) if known else KnownHistory(is_chat(messages))
         self._known[id(agent)] = agent, known
         return messages, known
+
+    def blocks(self) -> list[MessageBlock]:
+        self._blocks += _blocks_of(self._recorded[self._read :])
+        self._read = len(self._recorded)
+        return self._blocks.copy()
 
     def _checked(self, chosen: object, where: str) -> list[MessageBlock]:
         if not (is_array(chosen) and all(isinstance(block, MessageBlock) for block in chosen)):

@@ -13,7 +13,7 @@ from aswarm._values.budget import Budget
 from aswarm._values.cache_miss import CacheMiss
 from aswarm._values.decisions import Resume
 from aswarm._values.events import Event, LoopEvent
-from aswarm._values.messages import Message
+from aswarm._values.messages import Message, MessageBlock
 from aswarm._values.output import as_output
 from aswarm._values.run_keywords import Context, Messages, RunKeywords, checked_keywords
 from aswarm._values.usage import Usage
@@ -166,6 +166,11 @@ class RunInfo:
     def messages(self) -> list[Message]:
         """The input and the messages so far, without a turn whose calls have no results yet."""
         return [*self._run.state.history.settled]
+
+    @property
+    def blocks(self) -> list[MessageBlock]:
+        """The recorded messages in blocks, with their senders; `messages` are their sent form, without senders."""
+        return self._run.state.history.blocks
 
     @property
     def resources(self) -> Mapping[str, object]:

@@ -50,6 +50,7 @@ _NAMES = (
     "strict",
     "approve",
     "may_wait",
+    "private",
     "name",
     "description",
 )
@@ -121,6 +122,7 @@ class Tool(Generic[P, R]):
     strict: bool = False
     approve: Approval = False
     may_wait: bool = False
+    private: bool = False
     name: str | None = None
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
@@ -242,6 +244,7 @@ def tool(
     strict: bool = False,
     approve: Approval = False,
     may_wait: bool = False,
+    private: bool = False,
     name: str | None = None,
     description: str | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
@@ -280,6 +283,7 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
             - `may_wait`: True if the function may raise `Hold`. A function whose calls run together with other calls must
               declare it, because a later call that could see or change the same things then waits too. A function whose
               calls run alone needs no declaration.
+            - `private`: True: only the agents that list the tool may send its description. `keep_prefix` refuses such a tool.
             - `name`: The name for the model, instead of the function's name.
             - `description`: The description for the model, instead of the docstring.
 

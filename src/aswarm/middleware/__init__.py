@@ -37,7 +37,8 @@ has the partial response. A handler must always pass on `anyio`'s cancellation.
 `handlers.run.on_end(callback)` calls the callback once at the end of the run, even after an error or a cancellation.
 `handlers.run.log_fields` is for log records.
 
-Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarize`.
+Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarize`,
+`keep_prefix`.
 """
 
 from aswarm._values import public as _public
@@ -58,6 +59,7 @@ from ._cache import cache
 from ._clip import clip_results
 from ._fallback import fallback
 from ._hedge import hedge
+from ._keep_prefix import LateRole, keep_prefix
 from ._recording import record, replay
 from ._redact import redact
 from ._retry import retry
@@ -68,6 +70,7 @@ __all__ = [
     "CompletionRequest",
     "EndCallback",
     "Handlers",
+    "LateRole",
     "Middleware",
     "RunInfo",
     "Started",
@@ -78,6 +81,7 @@ __all__ = [
     "clip_results",
     "fallback",
     "hedge",
+    "keep_prefix",
     "record",
     "redact",
     "replay",

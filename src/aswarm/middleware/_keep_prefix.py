@@ -1,0 +1,261 @@
+"""Handoffs that keep the start of the prompt, so that the provider's prompt cache still has the history, as middleware.
+
+A provider renders tools, then instructions, then messages. A handoff changes the first two, so the whole history is evaluated
+again. `keep_prefix` sends the same tools and the same first system message for all agents, and the instructions of an agent
+at the place where the agent takes over. Requests change; the history of the run does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from aswarm._values.agent import Agent
+from aswarm._values.content import text_part
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.messages import Message, call_name
+from aswarm.extensions import AgentDirectory, CompletionRequest, Handlers, Middleware, Tool, tools_of
+from aswarm.sources import is_openai
+
+logger = logging.getLogger("aswarm")
+
+LateRole: TypeAlias = Literal["auto", "developer", "system", "user", "tool"]
+"""The role of the message with the instructions of an agent; "tool": its text is added to the result of the handoff."""
+
+_BASE = (
+    "Several assistants answer in this conversation, one at a time. A message names the assistant that you are now, with its "
+    "instructions. Follow the newest of these messages; earlier ones no longer apply."
+)
+_EQUAL = ("model", "model_settings", "output", "parallel_tool_calls", "history")
+_SUBSTANCE = ("tool_calls", "content", "refusal", "audio", "function_call", "responses_output")
+_BREAKPOINT = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+
+
+def keep_prefix(first_agent: Agent, *agents: Agent, base: str = _BASE, role: LateRole = "auto") -> Middleware:
+    """Return middleware that keeps the start of the prompt across handoffs, so that the prompt cache still has the history.
+
+        AsyncSwarm(middleware=[keep_prefix(triage, orders, refunds)])
+
+    All requests of these agents start with the tools of all of them and with the system message `base`. The instructions of an
+    agent are sent at the place where it takes over; when it takes over again, one line says so. A call of a tool that the
+    active agent does not have is answered with an error, and never runs.
+
+    It pays from about 2,500 tokens of history; a shorter conversation costs more than without it, because each request has all
+    tools. Late instructions compete with earlier ones, so `base` must be neutral. See the guide "Prompt caching".
+
+    The agents in the `functions` of the given agents belong to them. Name the agents that a function returns. Requests of other
+    agents do not change, and a handoff to such an agent is logged. The start of the prompt also changes if an agent with a
+    function for its instructions gets another text, and if `history` leaves out more messages.
+
+    Place it after `fallback` in the list, because its form depends on the server: OpenAI's own hosts get developer messages with
+    explicit cache breakpoints and `allowed_tools`. Other servers get the instructions as a message of the user, and a sentence
+    that names the tools, because many refuse a second system message, and ignore or refuse `allowed_tools`.
+
+    Args:
+        first_agent: The agent with which conversations start.
+        *agents: The other agents.
+        base: The system message of all agents.
+        role: The role of the messages with instructions. "tool" adds them to the result of the handoff, which has the lowest
+            authority for models; use it for a server that refuses everything else.
+
+    Raises:
+        ConfigurationError: If the agents cannot have the same start: they differ in model, settings, output, `history` or
+            `parallel_tool_calls`, two tools of one name differ, or a tool is private (`@tool(private=True)`). A run raises it too
+            if the agents have changed.
+    """
+    listed = [first_agent, *agents]
+    AgentUnion(listed)
+
+    def wrap(handlers: Handlers) -> Handlers:
+        union: AgentUnion | None = None
+        sent: dict[str, str] = {}
+
+        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            nonlocal union
+            if request.agent is handlers.run.agent:  # not a request of another middleware for an agent of its own
+                union = union or AgentUnion(listed)
+                source = request.source or handlers.source
+                _Rewriting(request, union, sent, base, role, to_openai=is_openai(source)).apply(handlers)
+            return handlers.complete(request)
+
+        return replace(handlers, complete=complete)
+
+    return wrap
+
+
+class AgentUnion:
+    """Agents by name that may share the start of their prompts, and their tools in the order of the agents.
+
+    Raises ConfigurationError for agents that cannot share it.
+    """
+
+    def __init__(self, agents: Sequence[Agent]) -> None:
+        self.agents = {agent.name: agent for agent in AgentDirectory(agents).in_functions}
+        self.tools: dict[str, Mapping[str, Any]] = {}
+        first = agents[0]
+        for agent in self.agents.values():
+            for name in _EQUAL:
+                if getattr(agent, name) != getattr(first, name):
+                    raise ConfigurationError(
+                        f"keep_prefix: the agents {first.name!r} and {agent.name!r} differ in {name}, so their requests cannot "
+                        "start with the same text; give them the same, or leave one of the two out"
+                    )
+            for name, tool in tools_of(agent).items():
+                self._add(agent, name, tool)
+
+    def _add(self, agent: Agent, name: str, tool: Tool[..., Any]) -> None:
+        if tool.private:
+            raise ConfigurationError(
+                f"keep_prefix: the tool {name!r} of the agent {agent.name!r} is private, but each agent would get the texts of all "
+                "tools; leave the agent out"
+            )
+        if self.tools.setdefault(name, tool.schema) != tool.schema:
+            raise ConfigurationError(
+                f"keep_prefix: two agents have different tools named {name!r} (the second is {agent.name!r}), and all requests "
+                "have the tools of all agents; rename one of them"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewriting:
+    """The change of one request. `sent`: the first instructions of each agent in this run, by its name."""
+
+    request: CompletionRequest
+    union: AgentUnion
+    sent: dict[str, str]
+    base: str
+    role: LateRole
+    to_openai: bool
+
+    def apply(self, handlers: Handlers) -> None:
+        """Change the request, if its agent is one of the agents."""
+        agent = self.request.agent
+        if self.union.agents.get(agent.name) is not agent:
+            if any(block.sender in self.union.agents for block in handlers.run.blocks):
+                logger.warning(
+                    "keep_prefix does not know the agent %r, so the handoff changes the start of the prompt; name the agent in "
+                    "keep_prefix(...)",
+                    agent.name,
+                    extra=handlers.run.log_fields,
+                )
+            return
+        body, instructions = self.request.body, ""
+        messages: list[Message] = body["messages"]
+        if messages and messages[0]["role"] == "system" and agent.instructions is not None:
+            instructions, messages = messages[0]["content"], messages[1:]
+        others = [name for tool in body.get("tools") or () if (name := call_name(tool)) not in self.union.tools]
+        senders = [block.sender for block in handlers.run.blocks if _is_sent(block.message)]
+        self.sent.setdefault(agent.name, instructions)
+        late = self._late(list(_places(messages, senders, agent.name, self.union.agents)), instructions, others)
+        body["messages"] = self._with_late(messages, late)
+        self._offer_all_tools()
+
+    # --- messages ---
+
+    def _late(
+        self, places: Sequence[tuple[int, str]], instructions: str, others: Sequence[str]
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the texts with instructions, and their indexes in the messages. `others`: tools that all agents have."""
+        known: dict[str, str | None] = {}
+        for number, (at, name) in enumerate(places):
+            text = self._instructions_of(name)
+            if number == len(places) - 1 and known.get(name, text) != instructions:
+                text = instructions  # of the active agent, whose function has returned another text
+            elif name in known or text is None:
+                yield (
+                    at,
+                    f"You are now the assistant {name}." + ("" if text is None else " Follow its instructions above."),
+                )
+                continue
+            known[name] = text
+            tools = "" if self.to_openai else f"\n\n{self._sentence(name, others)}"
+            yield at, f"You are now the assistant {name}. Its instructions:\n\n{text}{tools}"
+
+    def _instructions_of(self, name: str) -> str | None:
+        """Return the first instructions of an agent in this run, or its constant instructions; None for an unknown text."""
+        constant = self.union.agents[name].instructions
+        return self.sent.get(name, constant if isinstance(constant, str) else None)
+
+    def _sentence(self, name: str, others: Sequence[str]) -> str:
+        listed = [*tools_of(self.union.agents[name]), *others]
+        return f"Call only these functions: {', '.join(listed)}." if listed else "Call no function."
+
+    def _with_late(self, messages: Sequence[Message], late: Iterator[tuple[int, str]]) -> list[Message]:
+        start = 0
+        changed: list[Message] = [self._late_message("developer", self.base)] if self.to_openai else []
+        for at, text in late:
+            changed += messages[start:at]
+            start = at
+            self._insert(changed, text)
+        return [*changed, *messages[start:]]
+
+    def _insert(self, messages: list[Message], text: str) -> None:
+        role = self.role if self.role != "auto" else "developer" if self.to_openai else "user"
+        if not messages and not self.to_openai:
+            messages.append({"role": "system", "content": f"{self.base}\n\n{text}"})
+        elif role == "tool" and messages[-1]["role"] == "tool":
+            content: Any = messages[-1]["content"]
+            parts = [*content, text_part(text)] if isinstance(content, list) else f"{content}\n\n{text}"
+            messages[-1] = {**messages[-1], "content": parts}
+        else:
+            messages.append(self._late_message("user" if role == "tool" else role, text))
+
+    def _late_message(self, role: str, text: str) -> Message:
+        marks = self.to_openai and role in ("developer", "system", "user")
+        return {"role": role, "content": [{**text_part(text), **_BREAKPOINT}] if marks else text}
+
+    # --- tools ---
+
+    def _offer_all_tools(self) -> None:
+        """Send the tools of all agents, and restrict the choice to the tools of the active agent."""
+        body = self.request.body
+        own: dict[str, Any] = {call_name(tool): tool for tool in body.get("tools") or ()}
+        offered = {**self.union.tools, **own}
+        choice = body.get("tool_choice")
+        is_restricted = len(offered) > len(own) and choice in (None, "auto", "required")
+        if not offered or (is_restricted and choice == "required" and not self.to_openai):
+            return  # without `allowed_tools`, only a shorter list of tools can force one of the agent's own
+        body["tools"] = [*offered.values()]
+        body.setdefault("parallel_tool_calls", self.request.agent.parallel_tool_calls)
+        if not own:
+            body["tool_choice"] = "none"
+        elif is_restricted and self.to_openai:
+            allowed = {
+                "mode": "required" if choice == "required" else "auto",
+                "tools": [*map(_reference, own.values())],
+            }
+            body["tool_choice"] = {"type": "allowed_tools", "allowed_tools": allowed}
+
+
+def _is_sent(message: Mapping[str, Any]) -> bool:
+    # An answer without text and calls is not sent.
+    return message["role"] == "assistant" and any(map(message.get, _SUBSTANCE))
+
+
+def _places(
+    messages: Sequence[Message], senders: Sequence[str | None], active: str, known: Mapping[str, object]
+) -> Iterator[tuple[int, str]]:
+    """Yield where agents take over: the index of the next message, and the name of the agent. The first index is 0.
+
+    `senders`: the senders of the assistant messages of the whole history. `messages` may lack the oldest of them. An unknown
+    sender counts as the agent before it.
+    """
+    heads = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+    aligned = [*[None] * len(heads), *senders][-len(heads) :] if heads else []
+    current, end = None, 0
+    for at, sender in [*zip(heads, aligned, strict=True), (len(messages), active)]:
+        if sender in known and sender != current:
+            yield end if current is not None else 0, str(sender)
+            current = sender
+        end = next(
+            (after for after in range(at + 1, len(messages)) if messages[after]["role"] != "tool"), len(messages)
+        )
+
+
+def _reference(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reference to a tool in `allowed_tools`, in the form of Chat Completions."""
+    kind = tool["type"]
+    named = {key: tool[key] for key in ("name", "server_label") if key in tool}
+    return {"type": kind, kind: {"name": tool[kind]["name"]}} if kind in tool else {"type": kind, **named}
