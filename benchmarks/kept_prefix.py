@@ -200,7 +200,7 @@ def kept_in_results(team: Mapping[str, Agent]) -> list[Any]:
 async def main() -> None:
     """Print both tables."""
     for name, middleware in (("today", today), ("keep_prefix", kept), ('keep_prefix(role="tool")', kept_in_results)):
-        source = await evaluate(middleware, rules=2)
+        source = await evaluate(middleware, rules=4)
         total = sum(source.evaluated)
         print(
             f"{name:26} prompt {total + source.cached:6,}  cached {source.cached:6,}  evaluated {total:5,}", flush=True

@@ -2,7 +2,7 @@
 
 from ._providers.compatible import completion_error
 from ._providers.http import HTTPSource
-from ._providers.openai import ResponsesSource, is_openai
+from ._providers.openai import ResponsesSource, is_openai, takes_breakpoints
 from ._rate_limits.policy import RateLimits
 from ._wire.request import CompletionRequest, CompletionSource
 
@@ -14,4 +14,5 @@ __all__ = [
     "ResponsesSource",
     "completion_error",
     "is_openai",
+    "takes_breakpoints",
 ]

@@ -324,3 +324,16 @@ async def test_a_trimmed_history_still_has_the_instructions(keep: int) -> None:
 def test_it_obeys_the_rules_of_middleware() -> None:
     """See `check_middleware`."""
     check_middleware(keep_prefix(Agent(name="A")))
+
+
+async def test_a_model_that_refuses_breakpoints_gets_none_after_the_first_answer() -> None:
+    """An older model gets none at all; a refusal by name is repeated once without them, and remembered."""
+    agents = team()
+    refusal = Failure(400, message="prompt_cache_breakpoint is not supported on this model")
+    model = ScriptedModel([refusal, "Done.", "Done.", "Done."])
+    swarm = swarm_of(model, keep_prefix(agents["Triage"]), "chat")
+    await swarm.run(agents["Triage"], "hi")
+    await swarm.run(agents["Triage"], "hi")
+    await swarm.run(agents["Triage"], "hi", model_override="gpt-5")
+    has_one = ["prompt_cache_breakpoint" in str(request.body) for request in model.requests]
+    assert has_one == [True, False, False, False]

@@ -111,16 +111,11 @@ def chat_api(responses: Api | None) -> Api:
     return OPENAI_CHAT if responses is OPENAI_RESPONSES else CHAT
 
 
-def is_openai_host(host: object) -> bool:
-    """Return whether this is a host of OpenAI itself, not Azure or a proxy."""
-    return f".{host}".endswith(_OPENAI_HOST)
-
-
 def responses_api(host: Any, path: Any) -> Api | None:
     """Return the Responses API for OpenAI or the v1 API of Azure. Return None for other servers, which may not have it."""
-    if is_openai_host(host):
-        return OPENAI_RESPONSES
     host = f".{host}"
+    if host.endswith(_OPENAI_HOST):
+        return OPENAI_RESPONSES
     is_azure = host.endswith(_AZURE_HOSTS) and path.rstrip("/").endswith("/openai/v1")
     return RESPONSES if is_azure else None
 

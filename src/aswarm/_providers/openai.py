@@ -23,7 +23,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
-from urllib.parse import urlsplit
 
 import anyio
 
@@ -43,7 +42,6 @@ from .apis import (
     Api,
     chat_api,
     is_blocking_openai,
-    is_openai_host,
     is_plain_openai,
     is_unpatched_instance,
     responses_api,
@@ -110,16 +108,24 @@ def source_for(
 
 def is_responses(source: object) -> bool:
     """Return whether a source of aswarm sends its requests to the Responses API."""
-    api = source._api if isinstance(source, OpenAISource | HTTPSource) else getattr(source, "api", None)
-    return isinstance(api, Api) and api.path == RESPONSES.path
+    api = _api_of(source)
+    return api is not None and api.path == RESPONSES.path
 
 
 def is_openai(source: object) -> bool:
     """Return whether a source sends its requests to a host of OpenAI itself, not to Azure, a proxy or another provider."""
-    if isinstance(source, OpenAISource):
-        source = source._client
-    client = getattr(source, "client", None) if isinstance(source, BlockingPost | CompatibleClientSource) else source
-    return is_openai_host(urlsplit(str(getattr(client, "base_url", None))).hostname)
+    api = _api_of(source)
+    return api is not None and api.is_openai
+
+
+def takes_breakpoints(source: object, model: str) -> bool:
+    """Return whether the requests of a source may have `prompt_cache_breakpoint`: at OpenAI, for the models that are known to accept it."""
+    return is_openai(source) and prompt_cache.has_breakpoints(model)
+
+
+def _api_of(source: object) -> Api | None:
+    api = source._api if isinstance(source, OpenAISource | HTTPSource) else getattr(source, "api", None)
+    return api if isinstance(api, Api) else None
 
 
 def _chosen_api(client: Any, api: ApiName) -> Api:

@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from aswarm._values.errors import CompletionError
-from aswarm._values.json import is_object
+from aswarm._values.json import is_array, is_object
 from aswarm._wire.request import CompletionRequest, is_requiring, narrowed, openai_body, openai_chat_body
 
 # The models with breakpoints, on 2026-11-27. gpt-5.6-terra refuses them.
@@ -26,6 +26,12 @@ _MODELS = frozenset(
 _SNAPSHOT = re.compile(r"-\d{4}-\d\d-\d\d$")
 _LEAST_SIZE = 4 * 1024  # bytes of the prefix: about 1,024 tokens, the shortest prefix that is cached
 _BAD_REQUEST = 400
+_BREAKPOINT = "prompt_cache_breakpoint"
+
+
+def has_breakpoints(model: object) -> bool:
+    """Return whether this model of OpenAI accepts breakpoints."""
+    return _SNAPSHOT.sub("", str(model)) in _MODELS
 
 
 def chat_body(request: CompletionRequest) -> dict[str, Any]:
@@ -54,7 +60,7 @@ def has_breakpoint(request: CompletionRequest) -> bool:
     if not request._may_share_prefix:
         return False
     body, instructions = request.body, request.agent.instructions
-    if not isinstance(instructions, str) or _SNAPSHOT.sub("", str(body["model"])) not in _MODELS:
+    if not isinstance(instructions, str) or not has_breakpoints(body["model"]):
         return False
     if body["messages"][:1] != [{"role": "system", "content": instructions}] or _is_set_otherwise(body):
         return False
@@ -70,15 +76,31 @@ def _is_set_otherwise(body: Mapping[str, Any]) -> bool:
 
 
 def _with_breakpoint(kind: str, text: str) -> dict[str, Any]:
-    part = {"type": kind, "text": text, "prompt_cache_breakpoint": {"mode": "explicit"}}
+    part = {"type": kind, "text": text, _BREAKPOINT: {"mode": "explicit"}}
     return {"role": "developer", "content": [part]}
 
 
 # --- models that refuse a field ---------------------------------------------------------------------------------------
 
-# The fields that only the bodies above have, by the word in the error of a server.
+
+def _marked(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    return is_array(content) and any(is_object(part) and _BREAKPOINT in part for part in content)
+
+
+def _without_breakpoints(request: CompletionRequest) -> CompletionRequest:
+    """Return the request without breakpoints, also without those of a middleware or of the user."""
+    messages: list[Any] = list(request.body["messages"])
+    for at, message in enumerate(messages):
+        if _marked(message):
+            parts = [{key: part[key] for key in part if key != _BREAKPOINT} for part in message["content"]]
+            messages[at] = {**message, "content": parts}
+    return replace(request, body={**request.body, "messages": messages}, _may_share_prefix=False)
+
+
+# The fields that a model may refuse, by the word in the error of a server.
 _FIELDS: Mapping[str, tuple[Callable[[CompletionRequest], bool], Callable[[CompletionRequest], CompletionRequest]]] = {
-    "prompt_cache_breakpoint": (has_breakpoint, lambda request: replace(request, _may_share_prefix=False)),
+    _BREAKPOINT: (lambda request: has_breakpoint(request) or any(map(_marked, request.body["messages"])), _without_breakpoints),
     "allowed_tools": (is_requiring, narrowed),
 }
 # By the source or client that sent the request: pairs of a model and a field.

@@ -17,7 +17,7 @@ from aswarm._values.content import text_part
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.messages import Message, call_name
 from aswarm.extensions import AgentDirectory, CompletionRequest, Handlers, Middleware, Tool, tools_of
-from aswarm.sources import is_openai
+from aswarm.sources import is_openai, takes_breakpoints
 
 logger = logging.getLogger("aswarm")
 
@@ -77,7 +77,7 @@ def keep_prefix(first_agent: Agent, *agents: Agent, base: str = _BASE, role: Lat
             if request.agent is handlers.run.agent:  # not a request of another middleware for an agent of its own
                 union = union or AgentUnion(listed)
                 source = request.source or handlers.source
-                _Rewriting(request, union, sent, base, role, to_openai=is_openai(source)).apply(handlers)
+                _Rewriting(request, union, source, sent, base, role).apply(handlers)
             return handlers.complete(request)
 
         return replace(handlers, complete=complete)
@@ -124,10 +124,14 @@ class _Rewriting:
 
     request: CompletionRequest
     union: AgentUnion
+    source: object
     sent: dict[str, str]
     base: str
     role: LateRole
-    to_openai: bool
+
+    @property
+    def to_openai(self) -> bool:
+        return is_openai(self.source)
 
     def apply(self, handlers: Handlers) -> None:
         """Change the request, if its agent is one of the agents."""
@@ -203,7 +207,7 @@ class _Rewriting:
             messages.append(self._late_message("user" if role == "tool" else role, text))
 
     def _late_message(self, role: str, text: str) -> Message:
-        marks = self.to_openai and role in ("developer", "system", "user")
+        marks = takes_breakpoints(self.source, self.request.body["model"])
         return {"role": role, "content": [{**text_part(text), **_BREAKPOINT}] if marks else text}
 
     # --- tools ---
