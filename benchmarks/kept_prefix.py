@@ -54,7 +54,10 @@ TURNS: list[tuple[str, list[str]]] = [
     ("Thank you. Do I get a receipt?", []),
     ("Great, goodbye.", []),
 ]
-ANSWER = "Of course. I have looked it up for you, and everything is as you said; is there anything else that I can do?"
+ANSWER = "Of course. I have looked it up for you, and everything is as you said; is there anything else that I can do for you today? "
+ANSWER += (
+    "If anything is unclear, write to us again at any time, and give the number of your order, so that we can find it."
+)
 
 
 def track_order(number: int) -> str:
@@ -97,6 +100,7 @@ def _rules(topic: str, count: int) -> str:
 
 
 def steps() -> Iterator[Step]:
+    """Yield the calls and the answers of the conversation."""
     for _, names in TURNS:
         for name in names:
             arguments = {} if name.startswith("transfer") else {"number": 4711}
@@ -105,6 +109,7 @@ def steps() -> Iterator[Step]:
 
 
 async def converse(swarm: AsyncSwarm, team: Mapping[str, Agent], history: list[Json]) -> None:
+    """Run the conversation after this history."""
     messages, agent = [*history], team["Triage"]
     for text, _ in TURNS:
         messages.append({"role": "user", "content": text})
@@ -125,6 +130,7 @@ class Counting:
         self.cached = 0
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Let the server evaluate the prompt; yield the answer of the script."""
         body = {**request.chat_body(), "stream": False, "max_tokens": 1, "temperature": 0, "id_slot": 0}
         body.pop("stream_options", None)
         body["cache_prompt"] = True
@@ -137,6 +143,7 @@ class Counting:
 
 
 async def evaluate(middleware: Callable[[Mapping[str, Agent]], list[Any]], rules: int) -> Counting:
+    """Run the conversation on a new server."""
     team = agents(rules)
     with model_server() as url:
         source = Counting(url)
@@ -165,6 +172,7 @@ class Cache:
 
 
 def charge(cache: Cache, request: Request) -> None:
+    """Add the cost of a request with its boundaries by the rule."""
     messages = request.messages
     roles = [message["role"] for message in messages]
     parts = [json.dumps(request.body.get("tools", [])), *map(json.dumps, messages)]
@@ -175,6 +183,7 @@ def charge(cache: Cache, request: Request) -> None:
 
 
 async def cost(middleware: Callable[[Mapping[str, Agent]], list[Any]], rules: int, history: int) -> float:
+    """Return the cost of the conversation after this number of tokens."""
     team, model, cache = agents(rules), ScriptedModel(steps()), Cache()
     text = "The customer has told a long story. " * (history // 32)
     before = [{"role": role, "content": text} for role in ("user", "assistant") * 2] if history else []
@@ -186,21 +195,24 @@ async def cost(middleware: Callable[[Mapping[str, Agent]], list[Any]], rules: in
 
 
 def today(_: Mapping[str, Agent]) -> list[Any]:
+    """Return no middleware."""
     return []
 
 
 def kept(team: Mapping[str, Agent]) -> list[Any]:
+    """Return `keep_prefix`."""
     return [keep_prefix(*team.values())]
 
 
 def kept_in_results(team: Mapping[str, Agent]) -> list[Any]:
+    """Return `keep_prefix`, with the instructions in the results of handoffs."""
     return [keep_prefix(*team.values(), role="tool")]
 
 
 async def main() -> None:
     """Print both tables."""
     for name, middleware in (("today", today), ("keep_prefix", kept), ('keep_prefix(role="tool")', kept_in_results)):
-        source = await evaluate(middleware, rules=4)
+        source = await evaluate(middleware, rules=5)
         total = sum(source.evaluated)
         print(
             f"{name:26} prompt {total + source.cached:6,}  cached {source.cached:6,}  evaluated {total:5,}", flush=True
