@@ -98,7 +98,8 @@ def text_of(message: Json) -> str:
 def active(request: Request) -> str:
     """Return the agent that the newest instructions of the request name."""
     texts = [text for message in request.messages if message["role"] != "assistant" for text in [text_of(message)]]
-    return re.findall(r"You are now the assistant (\w+)\.", "\n".join(texts))[-1]
+    *_, newest = re.finditer(r"You are now the assistant (\w+)\.", "\n".join(texts))
+    return newest[1]
 
 
 def extends(later: Request, earlier: Request) -> bool:

@@ -21,7 +21,10 @@ async def test_a_stored_conversation_continues_after_a_handoff_to_unfit_instruct
     """The handoff is recorded, and the next program, with other instructions, answers as the new agent."""
     refunds = Agent(name="Refunds", instructions=of_context_and_agent)
     triage = Agent(name="Triage", functions=[refunds])
-    async with AsyncSwarm(ScriptedModel([call("transfer_to_refunds"), "Which order?"])) as swarm, MemoryStore() as store:
+    async with (
+        AsyncSwarm(ScriptedModel([call("transfer_to_refunds"), "Which order?"])) as swarm,
+        MemoryStore() as store,
+    ):
         chat = store.conversation("ann/1", swarm, agent=triage)
         with pytest.raises(ConfigurationError, match="the instructions of 'Refunds' cannot be called"):
             await chat.run("Money back!")

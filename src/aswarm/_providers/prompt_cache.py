@@ -100,7 +100,10 @@ def _without_breakpoints(request: CompletionRequest) -> CompletionRequest:
 
 # The fields that a model may refuse, by the word in the error of a server.
 _FIELDS: Mapping[str, tuple[Callable[[CompletionRequest], bool], Callable[[CompletionRequest], CompletionRequest]]] = {
-    _BREAKPOINT: (lambda request: has_breakpoint(request) or any(map(_marked, request.body["messages"])), _without_breakpoints),
+    _BREAKPOINT: (
+        lambda request: has_breakpoint(request) or any(map(_marked, request.body["messages"])),
+        _without_breakpoints,
+    ),
     "allowed_tools": (is_requiring, narrowed),
 }
 # By the source or client that sent the request: pairs of a model and a field.
