@@ -87,7 +87,9 @@ async def _graph(service: Service, request: Request, user: str) -> Response:
     drawn = {name: _as_data(graph, swarm, has_settings=has_settings) for name, graph in graphs.items()}
     data: dict[str, Any] = {"agents": list(graphs), "graphs": drawn, "tests": _has_tests(service)}
     if (page := service._page) is not None:
-        data["models"] = page.models if page.models == "any" else list(page.models)
+        any_model = page.models == "any"
+        models = [node["model"] for each in drawn.values() for node in each["agents"]] if any_model else page.models
+        data["models"], data["any_model"] = list(dict.fromkeys(models)), any_model
         data["context_edits"], data["questions"] = page.context_edits, list(page.questions)
     return json_response(data)
 

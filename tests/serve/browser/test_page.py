@@ -166,11 +166,16 @@ def test_the_page_works_below_a_path_and_asks_for_the_token(new_tabs: Any, mount
     tabs = new_tabs()
     page = tabs.context.new_page()
     page.goto(f"http://127.0.0.1:{mounted_shop}/agents")
-    page.get_by_label("Token").fill("secret")
+    page.get_by_role("textbox", name="Token").fill("secret")
     page.get_by_role("button", name="Continue").click()
     page.wait_for_selector(".card")
+    page.get_by_label("Model").fill("my-own-model")
     say(page, "hello")
     wait_for_end(page)
+    page.get_by_role("tab", name="Requests").click()
+    expect(page.locator(".panel")).to_contain_text("Modelmy-own-model")
+    page.get_by_role("tab", name="Context").click()
+    expect(page.get_by_role("button", name="Edit the context")).to_have_count(0)
     page.reload()
     expect(page.locator(".turn .prose")).to_have_text("Hello! I can look up orders, and refund them.")
     assert page.url.startswith(f"http://127.0.0.1:{mounted_shop}/agents/#/c/")
@@ -183,7 +188,7 @@ def test_the_arguments_of_a_call_are_edited(tabs: Tabs) -> None:
     """Text that is no object is refused in place; then the function runs with the new arguments."""
     page = asked(tabs, "a refund, please")
     page.get_by_role("button", name="Edit…").click()
-    field = page.get_by_label("Arguments")
+    field = page.get_by_role("textbox", name="Arguments")
     field.fill("[1]")
     page.get_by_role("button", name="Approve these").click()
     expect(page.get_by_role("alert")).to_have_text("The arguments must be a JSON object.")
@@ -204,10 +209,10 @@ def test_a_form_takes_the_focus_and_gives_it_back(tabs: Tabs, by_mouse: bool, op
             button.click()
         else:
             button.press("Enter")
-        expect(page.get_by_label(field)).to_be_focused()
+        expect(page.get_by_role("textbox", name=field)).to_be_focused()
         before = conversation(page)
         page.keyboard.type("n/t")
-        assert "n/t" in page.get_by_label(field).input_value()
+        assert "n/t" in page.get_by_role("textbox", name=field).input_value()
         if times == 1:
             page.get_by_role("button", name="Back").focus()
         if times < 2:
@@ -215,7 +220,9 @@ def test_a_form_takes_the_focus_and_gives_it_back(tabs: Tabs, by_mouse: bool, op
             expect(button).to_be_focused()
     assert conversation(page) == before
     expect(page.get_by_role("textbox", name="Message")).to_have_value("")
-    page.get_by_label(field).fill("no photo" if opens == "Deny…" else '{"order_id": 4711, "amount": 7, "reason": "x"}')
+    page.get_by_role("textbox", name=field).fill(
+        "no photo" if opens == "Deny…" else '{"order_id": 4711, "amount": 7, "reason": "x"}'
+    )
     page.keyboard.press("Control+Enter" if by_mouse else "Meta+Enter")
     wait_for_end(page, 2)
     expect(page.locator(".call").last).to_contain_text("no photo" if opens == "Deny…" else "Refunded 7.00 EUR")
@@ -485,7 +492,9 @@ def test_a_fork_reuses_the_answers_of_tools(tabs: Tabs, service: httpx.Client) -
     turn.hover()
     turn.get_by_role("button", name="Fork").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("Reused: 2 tool answers. They do not run again: transfer_to_refunds, look_up_order.")
+    expect(dialog).to_contain_text(
+        "Reused: 2 tool answers, which do not run again: transfer_to_refunds, look_up_order."
+    )
     expect(dialog).to_contain_text("Left out: 3 messages with 1 call that ran: refund_order.")
     dialog.get_by_role("button", name="Fork here").click()
     expect(page.get_by_role("heading", name="A fork")).to_be_visible()
@@ -526,6 +535,73 @@ def test_the_panels_show_the_context_the_requests_the_tokens_and_the_agents(tabs
     expect(panel.locator("details[open]")).to_contain_text("check_stock")
     expect(panel.locator("details[open]")).to_contain_text("the function <lambda>")
     expect(panel.locator("details[open]")).to_contain_text("hands off to Refunds")
+
+
+def edit_context(page: Page, text: str) -> None:
+    """Write the context variables, and send the form with the keyboard."""
+    page.get_by_role("tab", name="Context").click()
+    page.get_by_role("button", name="Edit the context").press("Enter")
+    expect(page.get_by_role("textbox", name="Context variables")).to_be_focused()
+    page.get_by_role("textbox", name="Context variables").fill(text)
+    page.keyboard.press("Control+Enter")
+
+
+def context_of(page: Page, service: httpx.Client) -> Any:
+    """Return the context variables of the open conversation from the service."""
+    return service.get(f"/conversations/{conversation(page)}").json()["context_variables"]
+
+
+def test_an_operator_chooses_a_model_and_changes_the_context_of_an_open_call(tabs: Tabs, service: httpx.Client) -> None:
+    """A first question starts the run with the chosen model. The approval takes the change of the context with it."""
+    page = tabs.open()
+    page.get_by_label("Model").select_option("gpt-5")
+    button(page, "I want a refund for a lamp that arrived broken").click()
+    page.wait_for_selector(".decision")
+    page.get_by_role("tab", name="Requests").click()
+    expect(page.locator(".panel")).to_contain_text("Modelgpt-5")
+    for text, fault in (("[1]", "must be a JSON object"), ('{"id": 12345678901234567890}', "cannot keep")):
+        edit_context(page, text)
+        expect(page.get_by_role("alert")).to_contain_text(fault)
+        page.keyboard.press("Escape")
+    edit_context(page, '{"tier": "none"}')
+    button(page, "Discard").click()
+    edit_context(page, '{"tier": "gold", "cart": []}')
+    expect(page.locator(".composer")).to_contain_text("Your next message or decision changes the context: tier, cart.")
+    expect(page.locator(".sr[role=status]")).to_contain_text("changes the context: tier, cart.")
+    button(page, "Approve").click()
+    wait_for_end(page, 2)
+    expect(page.locator(".composer")).not_to_contain_text("changes the context")
+    assert context_of(page, service) == {"tier": "gold", "cart": []}
+    expect(page.locator(".log")).to_contain_text("The context was edited: cart, tier")
+    page.reload()
+    expect(page.locator(".change")).to_contain_text("Operator before the run")
+    expect(page.locator(".change .plus")).to_contain_text(["+ []", '+ "gold"'])
+
+
+def test_a_change_of_a_stale_context_is_given_up(tabs: Tabs, service: httpx.Client) -> None:
+    """If another program changes the conversation before the message, the message stays in the box without the change."""
+    page = answered(tabs, "remember the context")
+    edit_context(page, '{"tier": "silver"}')
+    stale = context_of(page, service)
+    path = f"/conversations/{conversation(page)}"
+    data = service.get(path).json()
+    change = {"set": {"tier": "iron"}, "revision": data["revision"]}
+    # The page has not seen the other run before the message.
+    page.route(
+        "**/runs",
+        lambda route: route.fulfill(json={"runs": []}) if route.request.method == "GET" else route.continue_(),
+    )
+    run = service.post(f"{path}/runs", json={"text": "hello", "context": change}).json()["run"]
+    while service.get(f"/runs/{run}").json()["status"] == "running":
+        time.sleep(0.05)
+    say(page, "hello again")
+    expect(page.get_by_role("alert")).to_contain_text("load it again")
+    expect(page.locator("#box")).to_have_value("hello again")
+    expect(page.locator(".composer")).not_to_contain_text("changes the context")
+    assert context_of(page, service) == {**stale, "tier": "iron"}
+    page.press("#box", "Enter")
+    wait_for_end(page)
+    assert context_of(page, service) == {**stale, "tier": "iron"}
 
 
 def test_a_turn_becomes_an_eval_case(tabs: Tabs, tmp_path: Path) -> None:

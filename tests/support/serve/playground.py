@@ -17,8 +17,9 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from aswarm import Agent, AsyncSwarm, Hold, Image, Result, current_call, external_tool, tool
+from aswarm.guards import CheckedInput, guard_input
 from aswarm.runs import show_everything
-from aswarm.serve import Service, bearer, create_app, local_only
+from aswarm.serve import Playground, Service, bearer, create_app, local_only
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, call
 
 ran: list[str] = []  # the functions that have run, in order
@@ -227,18 +228,29 @@ def script(request: Request) -> Any:
     return found[min(turn + skipped, len(found) - 1)]
 
 
+def no_homework(checked: CheckedInput) -> None:
+    """Let each message pass."""
+
+
+PAGE = Playground(
+    models=["gpt-4o", "gpt-4o-mini", "gpt-5"],
+    context_edits=True,
+    questions=["Where are my orders?", "I want a refund for a lamp that arrived broken", "Remember the context"],
+)
+
+
 def make_service(**settings: Any) -> Service:
     """Return the service with the page."""
-    swarm = AsyncSwarm(ScriptedModel(script, cut=5).client())
+    swarm = AsyncSwarm(ScriptedModel(script, cut=5).client(), middleware=[guard_input(no_homework)])
     return create_app(
         swarm,
-        **{"agents": [triage, orders, refunds], "auth": local_only, "page": True, "show": show_everything, **settings},
+        **{"agents": [triage, orders, refunds], "auth": local_only, "page": PAGE, "show": show_everything, **settings},
     )
 
 
 def make_mounted() -> Starlette:
     """Return the same below a path of another app, for users with the token "secret"."""
-    service = make_service(auth=bearer("secret"))
+    service = make_service(auth=bearer("secret"), page=Playground(models="any"))
     return Starlette(routes=[Mount("/agents", service)], lifespan=service.lifespan)
 
 

@@ -96,10 +96,9 @@ export async function follow(run, { after = -1, onEntry, onState, signal }) {
 async function read(run, after, signal, onEntry) {
 	const cut = new AbortController();
 	const abort = () => cut.abort();
-	signal.addEventListener("abort", abort, { once: true });
 	let timer = setTimeout(abort, SILENCE);
 	try {
-		const response = await request(`runs/${encodeURIComponent(run)}/events?after=${after}`, { signal: cut.signal });
+		const response = await request(`runs/${encodeURIComponent(run)}/events?after=${after}`, { signal: AbortSignal.any([signal, cut.signal]) });
 		if (response.status === 204) return true;
 		const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
 		let text = "";
@@ -121,6 +120,5 @@ async function read(run, after, signal, onEntry) {
 		}
 	} finally {
 		clearTimeout(timer);
-		signal.removeEventListener("abort", abort);
 	}
 }

@@ -1,7 +1,7 @@
 // The whole page, and its keys.
 
 import { Chat, focusBox } from "./chat.js";
-import { Dialog, TokenForm } from "./dialogs.js";
+import { Dialog } from "./dialogs.js";
 import { Panels, PANELS } from "./panels.js";
 import { activeRun, dialog, go, href, init, onDraw, refresh, setPanel, setTheme, state, stop, update } from "./state.js";
 import { ago, plural } from "./text.js";
@@ -51,16 +51,14 @@ function App() {
 			${lost && html`<span class=connection>${lost}<//>`}
 			<span class=grow><//>
 			<button class=bare aria-label="Watch a run" onClick=${() => dialog("watch")}>Watch<//>
-			<button class=bare aria-label=${`Colours: ${state.theme}`} title="Colours (t)" onClick=${nextTheme}>${state.theme}<//>
+			<button class=bare aria-label=${`Colours: ${state.theme}`} onClick=${nextTheme}>${state.theme}<//>
 			<button class=bare onClick=${() => dialog("keys")}>Keys<//><//>
-		${state.needsToken ? html`<${TokenForm} />` : html`<div class=frame data-place=${state.place}><${Chats} /><${Chat} /><${Panels} /><//>
+		<div class=frame data-place=${state.place}><${Chats} /><${Chat} /><${Panels} /><//>
 		<nav class=places aria-label="Parts of the page">${Object.entries({ chats: "Conversations", chat: "Chat", panels: "Inspect" }).map(([key, label]) => html`<button aria-pressed=${state.place === key}
-			onClick=${() => update({ place: key })}>${label}<//>`)}<//>`}
+			onClick=${() => update({ place: key })}>${label}<//>`)}<//>
 		<div class=sr role=status aria-live=polite>${lost || state.spoken}<//>
 		<${Dialog} />`;
 }
-
-// --- keys ---
 
 function move(step) {
 	const items = [...document.querySelectorAll(".log [data-item]")];

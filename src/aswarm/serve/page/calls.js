@@ -1,14 +1,16 @@
 // One tool call, and the form for a decision.
 
 import { serverNow } from "./api.js";
-import { decide, openCalls, sendDecisions, state } from "./state.js";
-import { Content, duration, Json, parsed } from "./text.js";
+import { decide, hue, openCalls, sendDecisions, state } from "./state.js";
+import { Content, duration, isObject, Json, parsed } from "./text.js";
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 
 export const STATES = {
 	writing: "being written", ready: "about to run", running: "running", done: "answered", error: "failed", waiting: "waits for you",
 	unknown: "outcome unknown", skipped: "not run", open: "not run yet", cut: "cut off", decided: "decided below",
 };
+
+export const Pill = ({ name }) => html`<span class=${`pill ${hue(name)}`}>${name}<//>`;
 
 export const endOf = (call, unknown) => call.ended ?? (call.state === "running" ? serverNow() : unknown);
 export const took = (call) => (call.started ? endOf(call, NaN) - call.started : NaN);
@@ -18,11 +20,7 @@ function Arguments({ call }) {
 	const value = parsed(call.args || "{}");
 	if (call.state === "writing") return html`<pre class="json writing" tabindex=0>${call.args}<span class=caret><//><//>`;
 	if (value === undefined) return html`<pre class=json tabindex=0>${call.args}<//><p class="hint bad">The arguments are not JSON.</p>`;
-	const rows = value && typeof value === "object" && !Array.isArray(value) ? Object.entries(value) : null;
-	if (!rows) return html`<${Json} value=${value} />`;
-	if (!rows.length) return null;
-	if (rows.some(([, each]) => each && typeof each === "object")) return html`<${Json} value=${value} />`;
-	return html`<dl class=args>${rows.map(([key, each]) => html`<div><dt>${key}<//><dd class=${typeof each === "string" ? "s" : "n"}>${String(each)}<//><//>`)}<//>`;
+	return isObject(value) && !Object.keys(value).length ? null : html`<${Json} value=${value} label=Arguments />`;
 }
 
 export function Call({ call, span }) {
@@ -31,8 +29,8 @@ export function Call({ call, span }) {
 	return html`<article class=${`call is-${call.state}`} data-call=${call.id} aria-label=${`Call of ${call.name || "a tool"}: ${name}`}>
 		<header>
 			<span class=dot aria-hidden=true><//>
-			<h4>${call.name || "…"}<//>
-			${call.handoff && html`<span class=chip>to ${call.handoff}<//>`}
+			<h3>${call.name || "…"}<//>
+			${call.handoff && html`to <${Pill} name=${call.handoff} />`}
 			<span class=right><span class=status>${call.past && call.state === "done" ? "reused" : name}<//>
 				${time(call) && html`<span class=time>${time(call)}<//>`}<//>
 		<//>
@@ -53,8 +51,6 @@ function Progress({ values }) {
 	return html`<p class=progress><span class=label>Progress<//> ${told(values.at(-1))}${values.length > 1 ? ` (${values.length})` : ""}</p>
 		${own[0] && html`<ul>${own.map((v) => html`<li>${told(v)}<//>`)}<//>`}`;
 }
-
-// --- decisions ---
 
 const verdict = (decision) =>
 	"content" in decision ? "Answered" : !decision.approve ? "Denied" : decision.arguments ? "Approved with other arguments" : "Approved";
@@ -95,7 +91,7 @@ function Form({ call, kind }) {
 		if (mode === "answer") return decide(call.id, { content: parsed(text) ?? text });
 		if (text.trim() === pretty()) return decide(call.id, { approve: true }); // JSON.parse changes numbers such as 1.0 to 1
 		const value = parsed(text);
-		if (!value || typeof value !== "object" || Array.isArray(value)) return setFault("The arguments must be a JSON object.");
+		if (!isObject(value)) return setFault("The arguments must be a JSON object.");
 		return decide(call.id, { approve: true, arguments: value });
 	};
 	const keys = (event) => {

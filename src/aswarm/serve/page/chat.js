@@ -1,8 +1,8 @@
 // The conversation, and the input box.
 
-import { Call, endOf, took } from "./calls.js";
+import { Call, endOf, Pill, took } from "./calls.js";
 import { historyView, textOf, together } from "./fold.js";
-import { activeRun, addFiles, dialog, forkFacts, href, hue, inspect, lastRun, openCalls, resume, runsInOrder, say, state, stop, update } from "./state.js";
+import { activeRun, addFiles, dialog, forkFacts, href, hue, inspect, lastRun, nextChange, openCalls, resume, runsInOrder, say, state, stop, update } from "./state.js";
 import { clock, count, duration, Images, Markdown, plural } from "./text.js";
 import { Component, html, useEffect, useRef } from "./vendor/htm-preact.js";
 
@@ -49,7 +49,7 @@ function Turn({ turn }) {
 			data-turn=${`${turn.run}-${turn.number}`}>
 		<header class=who>
 			<span class=avatar aria-hidden=true>${(turn.agent || "A")[0]}<//>
-			<h3>${turn.agent || "Assistant"}<//>
+			<h2>${turn.agent || "Assistant"}<//>
 			<span class=meta>${decided || (turn.past ? "" : figures(turn).join(" · "))}<//>
 			<span class=grow><//>
 			<div class=actions>
@@ -66,8 +66,6 @@ function Turn({ turn }) {
 	${turn.handoff && html`<${Handoff} ...${turn.handoff} />`}`;
 }
 
-export const Pill = ({ name }) => html`<span class=${`pill ${hue(name)}`}>${name}<//>`;
-
 export const Handoff = ({ source, target }) => html`<div class=handoff role=separator aria-label=${`${source} hands off to ${target}`}>
 	<${Pill} name=${source} /><span class=arrow aria-hidden=true><//><${Pill} name=${target} /><//>`;
 
@@ -78,12 +76,12 @@ const STOPS = {
 
 function Ending({ view }) {
 	if (view.error)
-		return html`<div class="ending bad" role=group aria-label=Error><h4>The run failed<//>
+		return html`<div class="ending bad" role=group aria-label=Error><h3>The run failed<//>
 			<p><code>${view.error.type}<//>${view.error.status_code ? ` · status ${view.error.status_code}` : ""}</p>
 			<p class=pre>${view.error.message || view.error.public_message}</p><//>`;
 	if (view.status === "stopped") {
 		const unknown = view.turns.flatMap((turn) => turn.calls).filter((call) => call.state === "unknown");
-		return html`<div class="ending warn" role=group aria-label=Stopped><h4>Stopped<//>
+		return html`<div class="ending warn" role=group aria-label=Stopped><h3>Stopped<//>
 			<p>${view.reason === "cancelled" ? "You stopped the run." : view.message}
 			${unknown.length ? ` The outcome of ${plural(unknown.length, "call")} is unknown: ${unknown.map((call) => call.name).join(", ")}.` : " No call was interrupted."}</p><//>`;
 	}
@@ -101,6 +99,7 @@ class Run extends Component {
 		if (!view.turns.length && !view.asked.length && view.status === "loading") return Thinking();
 		return html`<div class=${`run ${state.selected === view.id ? "selected" : ""}`} data-run=${view.id}>
 			${view.asked.map((message, at) => message.role === "user" && html`<${User} content=${message.content} index=${view.before + at} />`)}
+			${view.edited.length > 0 && html`<p class=hint>The context was edited: ${view.edited.join(", ")}</p>`}
 			${view.turns.map((turn) => html`<${Turn} key=${turn.number} turn=${turn} />`)}
 			<${Ending} view=${view} />
 			<footer class=run-foot>
@@ -108,7 +107,7 @@ class Run extends Component {
 				${view.ended && html`<span>${duration(view.ended - view.started)}<//>`}
 				${view.usage?.total_tokens > 0 && html`<span>${count(view.usage.total_tokens)} tokens<//>`}
 				<span class=grow><//>
-				<a href=${href(null, view.id)}>${view.id.slice(0, 8)}</a>
+				<a href=${href(null, view.id)} aria-label="This run alone">${view.id.slice(0, 8)}</a>
 				${view.response && state.tests && html`<button onClick=${() => dialog("test", { view })}>Copy as test<//>`}
 				<button onClick=${() => inspect({ selected: view.id })}>Inspect<//>
 			<//>
@@ -152,9 +151,9 @@ function ForkNote() {
 	const made = state.forks[state.id];
 	if (!made || !state.stored) return null;
 	const { reused } = forkFacts(made.keep);
-	return html`<div class="ending note"><h4>A fork<//>
+	return html`<div class="ending note"><h3>A fork<//>
 		<p>It has the first ${plural(made.keep, "message")} of <a href=${href(made.from)}>${state.titles[made.from] || made.from}</a>.
-		${" "}It reuses ${reused.length ? `the answers of these tools, which did not run again: ${names(reused)}` : "no answers of tools"}.</p><//>`;
+		${" "}${reused.length > 0 && `These tools did not run again: ${names(reused)}.`}</p><//>`;
 }
 
 export const names = (calls) => {
@@ -166,19 +165,28 @@ export const names = (calls) => {
 function Welcome() {
 	return html`<div class=welcome>
 		<h2>Talk to your agents<//>
-		<p>Write a message below. Each turn, call and handoff is shown as it happens.</p>
-		<div class=cards role=radiogroup aria-label="First agent">
+		<div class=cards role=group aria-label="First agent">
 			${state.agents.map((name) => {
 				const { agents, handoffs } = state.graphs[name];
 				const [node] = agents;
 				const targets = new Set(handoffs.filter((each) => each.source === node.id).map((each) => agents.find(({ id }) => id === each.target)?.name));
-				return html`<button role=radio aria-checked=${state.agent === name} class=${`card ${hue(name)}`} onClick=${() => (update({ agent: name }), focusBox())}>
+				return html`<button aria-pressed=${state.agent === name} class=${`card ${hue(name)}`} onClick=${() => (update({ agent: name }), focusBox())}>
 					<span class=avatar aria-hidden=true>${name[0]}<//><b>${name}</b>
 					<small>${node.model}<//><span class=tools>${node.functions.join(", ") || "no functions"}<//>
 					${targets.size > 0 && html`<span class=tools>Hands off to ${[...targets].map((each) => html`<${Pill} name=${each || "other agents"} /> `)}<//>`}<//>`;
 			})}
 		<//>
+		${state.questions.length > 0 && html`<div class=picker role=group aria-label="First questions">${state.questions.map((text) => html`<button
+			onClick=${() => state.sending || (say(text), focusBox())}>${text}<//>`)}<//>`}
 	<//>`;
+}
+
+function Models() {
+	const options = state.models.map((name) => html`<option value=${name} selected=${name === state.model}>${name}<//>`);
+	const choose = (event) => update({ model: event.target.value });
+	return html`<label class=scope>Model ${state.any_model
+		? html`<input list=models value=${state.model} placeholder="of each agent" onInput=${choose} /><datalist id=models>${options}<//>`
+		: html`<select onChange=${choose}><option value="">of each agent<//>${options}<//>`}<//>`;
 }
 
 export function Chat() {
@@ -189,7 +197,7 @@ export function Chat() {
 	const parts = segments();
 	const isEmpty = !parts.length && !state.isLoading;
 	const follow = () => {
-		if (follows.current) log.current.scrollTop = log.current.scrollHeight;
+		if (follows.current && (state.id ?? state.only) !== null) log.current.scrollTop = log.current.scrollHeight;
 		last.current = { top: log.current.scrollTop, height: log.current.scrollHeight };
 	};
 	useEffect(() => {
@@ -256,6 +264,7 @@ function Box() {
 			<button class=icon aria-label="Close this notice" onClick=${() => update({ notice: null })}>✕<//><//>`}
 		${stalled && html`<p class=hint>The last message has no answer. <button class=link onClick=${resume}>Let the model continue<//><//>`}
 		${hint && html`<p class="hint warn">${hint}</p>`}
+		${state.edit && html`<p class=hint>${nextChange()} <button class=link onClick=${() => update({ edit: null })}>Discard<//></p>`}
 		${state.files.length > 0 && html`<div class=picker>${state.files.map((part) => html`<button aria-label=${`Remove ${part.file?.filename || "the image"}`} onClick=${() => update({ files: state.files.filter((each) => each !== part) })}>
 			<${Images} content=${[part]} />${textOf([part])} ✕<//>`)}<//>`}
 		<div class=box>
@@ -268,6 +277,7 @@ function Box() {
 				? html`<button class="danger solid" onClick=${stop} disabled=${state.stopping === running.id}>${state.stopping === running.id ? "Stopping…" : "Stop"}<//>`
 				: html`<button class=primary onClick=${send} disabled=${isEmpty || state.sending}>Send<//>`}
 		<//>
+		${state.models.length > 0 && html`<${Models} />`}
 		${state.stopping && html`<p class=hint>The run stops when its calls finish.</p>`}
 	<//>`;
 }

@@ -3,7 +3,7 @@
 import { get, url } from "./api.js";
 import { names } from "./chat.js";
 import { partsOf, textOf } from "./fold.js";
-import { fork, forkFacts, href, remove, rename, state, update, useToken } from "./state.js";
+import { editContext, fork, forkFacts, href, remove, rename, state, update, useToken } from "./state.js";
 import { parsed, plural } from "./text.js";
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 
@@ -22,37 +22,51 @@ function Modal({ title, children, wide }) {
 		<div class=inside><header><h2 id=dialog-title>${title}<//><button class=icon aria-label=Close onClick=${close}>✕<//><//>${children}<//><//>`;
 }
 
-const Buttons = ({ children, autofocus }) => html`<div class="buttons end"><button type=button autofocus=${autofocus} onClick=${close}>Cancel<//>${children}<//>`;
-
-// --- forks ---
+// A question, with a field if it has a label. `done` gets the text, and may return its fault.
+function Form({ title, act, done, children, danger, wide, label, value: first = "", ...more }) {
+	const [value, setValue] = useState(first);
+	const [fault, setFault] = useState();
+	const send = (event) => {
+		event.preventDefault();
+		const told = done(value.trim());
+		if (typeof told === "string") setFault(told);
+	};
+	const keys = (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.form.requestSubmit();
+	const Field = more.rows ? "textarea" : "input";
+	return html`<${Modal} title=${title} wide=${wide}><form onSubmit=${send}>
+		${label && html`<label class=field>${label}<${Field} autofocus value=${value} onInput=${typed(setValue)} onKeyDown=${keys} ...${more} /><//>`}
+		${fault && html`<p class="hint bad" role=alert>${fault}</p>`}
+		${children}
+		<div class="buttons end"><button type=button autofocus=${danger} onClick=${close}>Cancel<//>
+			<button class=${danger ? "danger solid" : "primary"} autofocus=${!label && !danger}>${act}<//><//><//><//>`;
+}
 
 function Facts({ keep }) {
 	const { reused, left, messages } = forkFacts(keep);
 	return html`<ul class=facts-list>
-		<li>${keep ? `The first ${plural(keep, "message")} ${keep === 1 ? "is" : "are"} copied.` : "No message is copied: the fork is empty."} This conversation does not change.<//>
-		<li>${reused.length ? html`<b>Reused</b>: ${plural(reused.length, "tool answer")}. ${reused.length === 1 ? "It does" : "They do"} not run again: ${names(reused)}.` : "No tool answers are reused."}<//>
-		${messages > 0 && html`<li>${left.length ? html`<b>Left out</b>: ${plural(messages, "message")} with ${plural(left.length, "call")} that ran: ${names(left)}.
-			${" "}Their effects stay, and the fork may run them again.` : `${plural(messages, "message")} after it ${messages === 1 ? "is" : "are"} left out.`}<//>`}
+		<li><b>Copied</b>: ${plural(keep, "message")}. This conversation does not change.<//>
+		<li><b>Reused</b>: ${reused.length ? `${plural(reused.length, "tool answer")}, which do not run again: ${names(reused)}` : "no tool answers"}.<//>
+		${messages > 0 && html`<li><b>Left out</b>: ${plural(messages, "message")}${left.length ? ` with ${plural(left.length, "call")} that ran: ${names(left)}. Their effects stay, and the fork may run them again` : ""}.<//>`}
 	<//>`;
 }
 
-const Fork = ({ keep }) => html`<${Modal} title="Fork the conversation"><${Facts} keep=${keep} />
-	<${Buttons}><button class=primary autofocus onClick=${() => fork(keep)}>Fork here<//><//><//>`;
+const Fork = ({ keep }) => html`<${Form} title="Fork the conversation" act="Fork here" done=${() => fork(keep)}><${Facts} keep=${keep} /><//>`;
 
 function Edit({ keep, content }) {
 	const files = partsOf(content).filter((part) => !part.text);
-	const [value, setValue] = useState(textOf(partsOf(content).filter((part) => part.text)));
-	const isEmpty = !value.trim() && !files.length;
-	const send = () => isEmpty || fork(keep, value.trim(), files);
-	const keys = (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && send();
-	return html`<${Modal} title="Edit and resend">
-		<label class=field>Your message<textarea rows=4 autofocus value=${value} onInput=${typed(setValue)} onKeyDown=${keys}><//><//>
-		${files.length > 0 && html`<p class=dim>With ${plural(files.length, "file")}.</p>`}
-		<${Facts} keep=${keep} />
-		<${Buttons}><button class=primary disabled=${isEmpty} onClick=${send}>Fork and send<//><//><//>`;
+	const value = textOf(partsOf(content).filter((part) => part.text));
+	const send = (text) => (text || files.length ? fork(keep, text, files) : "Write a message.");
+	return html`<${Form} title="Edit and resend" label="Your message" rows=4 value=${value} act="Fork and send" done=${send}>
+		${files.length > 0 && html`<p class=dim>With ${plural(files.length, "file")}.</p>`}<${Facts} keep=${keep} /><//>`;
 }
 
-// --- exports ---
+function Context() {
+	const { stored, edit } = state;
+	const now = Object.entries({ ...stored?.context_variables, ...edit?.set }).filter(([key]) => !edit?.remove.includes(key));
+	return html`<${Form} title="Edit the context" label="Context variables, as JSON" rows=12 wide class=mono spellcheck=false
+		value=${JSON.stringify(Object.fromEntries(now), null, 2)} act="Apply to the next run" done=${editContext}>
+		<p class=dim>The change is sent with your next message or decision, and recorded with its run.</p><//>`;
+}
 
 const ADDED = ["sender", "tool_name", "reasoning_content", "reasoning"];
 
@@ -76,28 +90,18 @@ function evalCase({ messages, turn, expect, withArguments, judge, name, context 
 }
 
 function download(name, text) {
-	const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(new Blob([text])), download: name });
-	link.click();
-	setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
-
-// Without HTTPS there is no clipboard: the text is selected.
-async function copy(text, field) {
-	try {
-		await navigator.clipboard.writeText(text);
-		return "Copied.";
-	} catch {
-		field.select();
-	}
+	Object.assign(document.createElement("a"), { href: `data:,${encodeURIComponent(text)}`, download: name }).click();
 }
 
 function Result({ text, file }) {
 	const field = useRef(null);
 	const [done, setDone] = useState("");
+	// The newer API needs HTTPS.
+	const copy = () => (field.current.select(), setDone(document.execCommand("copy") ? "Copied." : "Copy the selected text."));
 	return html`<label class=field>${file}<textarea class=mono readonly rows=14 ref=${field} value=${text}><//><//>
 		<div class="buttons end"><span class=dim role=status>${done}<//>
 			<button onClick=${() => download(file, text)}>Download<//>
-			<button class=primary onClick=${async () => setDone((await copy(text, field.current)) || "Copy the selected text.")}>Copy<//><//>`;
+			<button class=primary onClick=${copy}>Copy<//><//>`;
 }
 
 function CaseDialog({ turn }) {
@@ -128,8 +132,6 @@ function TestDialog({ view }) {
 		<${Result} text=${code} file="test_run.py" /><//>`;
 }
 
-// --- others ---
-
 const KEYS = {
 	"/": "write a message", Enter: "send it", "Shift Enter": "a new line", n: "a new conversation", ".": "stop the run", j: "the next message or turn", k: "the previous one",
 	f: "fork after the focused one", e: "edit the focused message", "1 to 6": "the panels", w: "watch a run", t: "light, dark or system", "?": "this list", "Ctrl Enter": "send a form", Esc: "close",
@@ -138,31 +140,16 @@ const KEYS = {
 const Keys = () => html`<${Modal} title=Keys wide><dl class=keylist>${Object.entries(KEYS).map(([key, text]) => html`<dt>${key.split(" ").map((each) => (each === "to" ? " to " : html`<kbd>${each}<//>`))}<//><dd>${text}<//>`)}<//>
 	<p class="dim small">This page contains htm and Preact: <a href=${url("page/vendor/LICENSE.txt").href}>licences</a>.</p><//>`;
 
-const Confirm = ({ title, act, done, children }) => html`<${Modal} title=${title}>${children}
-	<${Buttons} autofocus><button class="danger solid" onClick=${done}>${act}<//><//><//>`;
+const Close = ({ hint, send }) => html`<${Form} title="Send the message?" act=Send danger done=${() => (close(), send(true))}><p>${hint}</p><//>`;
 
-const Close = ({ hint, send }) => html`<${Confirm} title="Send the message?" act=Send done=${() => (close(), send(true))}><p>${hint}</p><//>`;
-
-const Delete = ({ id }) => html`<${Confirm} title="Delete the conversation?" act=Delete done=${() => remove(id)}>
+const Delete = ({ id }) => html`<${Form} title="Delete the conversation?" act=Delete danger done=${() => remove(id)}>
 	<p>${state.titles[id] || id}</p><p class=dim>Its messages and the logs of its runs are deleted. This cannot be undone.</p><//>`;
 
-function Ask({ title, label, act, done, value: first = "" }) {
-	const [value, setValue] = useState(first);
-	return html`<${Modal} title=${title}><form onSubmit=${(event) => (event.preventDefault(), done(value.trim()))}>
-		<label class=field>${label}<input autofocus maxlength=200 value=${value} onInput=${typed(setValue)} /><//><${Buttons}><button class=primary>${act}<//><//><//><//>`;
-}
+const Rename = ({ id }) => html`<${Form} title="Rename the conversation" label=Title maxlength=200 act=Rename value=${state.titles[id]} done=${(title) => rename(id, title)} />`;
+const Watch = () => html`<${Form} title="Watch a run" label="Id of the run" act=Watch done=${(id) => (close(), (location.hash = href(state.id, id)))} />`;
+const Token = () => html`<${Form} title="Your token" label=Token type=password autocomplete=off act=Continue done=${useToken}><p class=dim>This service needs a token. It stays in this tab.</p><//>`;
 
-const Rename = ({ id }) => html`<${Ask} title="Rename the conversation" label=Title act=Rename value=${state.titles[id]} done=${(title) => rename(id, title)} />`;
-const Watch = () => html`<${Ask} title="Watch a run" label="Id of the run" act=Watch done=${(id) => (close(), (location.hash = href(state.id, id)))} />`;
-
-export function TokenForm() {
-	const [value, setValue] = useState("");
-	return html`<form class=welcome onSubmit=${(event) => (event.preventDefault(), useToken(value.trim()))}><h2>Your token<//><p>This service needs a token. It stays in this tab.</p>
-		<label class=field>Token<input type=password autocomplete=off autofocus value=${value} onInput=${typed(setValue)} /><//>
-		<div class=buttons><button class=primary disabled=${!value.trim()}>Continue<//><//><//>`;
-}
-
-const DIALOGS = { fork: Fork, edit: Edit, case: CaseDialog, test: TestDialog, keys: Keys, rename: Rename, delete: Delete, close: Close, watch: Watch };
+const DIALOGS = { context: Context, fork: Fork, edit: Edit, case: CaseDialog, test: TestDialog, keys: Keys, rename: Rename, delete: Delete, close: Close, watch: Watch, token: Token };
 
 export function Dialog() {
 	const { dialog } = state;

@@ -15,7 +15,7 @@ const PIECES = { ReasoningDelta: "reasoning", TextDelta: "text", RefusalDelta: "
 export class RunView {
 	constructor(id) {
 		Object.assign(this, {
-			id, version: 0, status: "loading", before: 0, asked: [], turns: [], changes: [], context: {}, first: {}, tools: [],
+			id, version: 0, status: "loading", before: 0, asked: [], edited: [], turns: [], changes: [], context: {}, first: {}, tools: [],
 			usage: null, error: null, reason: null, response: null, started: null, ended: null, agent: null, length: 0,
 		});
 	}
@@ -51,7 +51,7 @@ export class RunView {
 		switch (entry.type) {
 			case "RunStarted":
 				this.status = "running";
-				Object.assign(this, { started: entry.at, agent: entry.agent, asked: entry.messages, before: entry.before });
+				Object.assign(this, { started: entry.at, agent: entry.agent, asked: entry.messages, before: entry.before, edited: entry.edited || [] });
 				this.first = this.context = entry.context_variables || {};
 				if (entry.calls.length) {
 					this.addTurn(entry, 0);
@@ -142,10 +142,7 @@ export class RunView {
 	}
 
 	changed(entry) {
-		const rows = Object.entries(entry.changes).map(([key, after]) => ({
-			key, after, before: this.context[key], isNew: !(key in this.context),
-		}));
-		rows.push(...entry.removed.map((key) => ({ key, before: this.context[key], removed: true })));
+		const rows = [...Object.keys(entry.changes), ...entry.removed].map((key) => ({ key, before: this.context[key], after: entry.changes[key] }));
 		const by = this.turns.flatMap((turn) => turn.calls).filter((call) => entry.by.includes(call.id));
 		this.changes.push({ agent: entry.agent, turn: this.turn?.number ?? 0, by, rows });
 		this.context = { ...this.context, ...entry.changes };

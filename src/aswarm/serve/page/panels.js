@@ -1,8 +1,8 @@
 // The panels beside the conversation.
 
 import { serverNow } from "./api.js";
-import { Handoff, Pill } from "./chat.js";
-import { endOf, STATES, time } from "./calls.js";
+import { Handoff } from "./chat.js";
+import { endOf, Pill, STATES, time } from "./calls.js";
 import { Content, difference, count, duration, Json, plural } from "./text.js";
 import { textOf } from "./fold.js";
 import { activeRun, dialog, hue, lastRun, runsInOrder, setPanel, shownRun, state, update } from "./state.js";
@@ -24,8 +24,6 @@ function show(selector) {
 }
 
 const showCall = (call) => show(`[data-call="${CSS.escape(call.id)}"]`);
-
-// --- timeline ---
 
 function Timeline() {
 	const view = shownRun();
@@ -60,34 +58,35 @@ function TimelineTurn({ turn, place, view }) {
 		${turn.handoff && html`<li><${Handoff} ...${turn.handoff} /><//>`}`;
 }
 
-// --- context ---
-
-const asText = (value) => JSON.stringify(value, null, 2) ?? "";
-
-function Difference({ row }) {
-	const whole = (mark, value) => asText(value).split("\n").map((line) => [mark, line]);
-	const lines = row.isNew ? whole("+", row.after) : row.removed ? whole("-", row.before) : difference(asText(row.before), asText(row.after));
-	return html`<div class=diff><b>${row.key}</b>${row.isNew && html` <i>new</i>`}${row.removed && html` <i>removed</i>`}
+function Difference({ row: { key, before, after } }) {
+	const lines = difference(...[before, after].map((value) => JSON.stringify(value, null, 2)?.split("\n") ?? []));
+	return html`<div class=diff><b>${key}</b>${before === undefined && html` <i>new</i>`}${after === undefined && html` <i>removed</i>`}
 		<pre tabindex=0>${lines.map(([mark, line]) => html`<span class=${{ "+": "plus", "-": "minus" }[mark]}>${`${mark} ${line}\n`}<//>`)}<//><//>`;
+}
+
+// The change of an operator before a run.
+function edits({ edited, first }, before) {
+	const rows = edited.map((key) => ({ key, before: before[key], after: first[key] }));
+	return rows.length ? [{ agent: "Operator", when: "before the run", by: [], rows }] : [];
 }
 
 function Context() {
 	const view = shownRun();
 	const now = view?.status === "loading" || !view ? state.stored?.context_variables : view.context;
-	const changes = runsInOrder().flatMap((run) => run.changes);
+	const changes = runsInOrder().flatMap((run, at, all) => [...edits(run, all[at - 1]?.context || {}), ...run.changes]);
+	const edit = state.context_edits && html`<button class=edit disabled=${Boolean(activeRun()) || (state.id !== null && !state.stored)} onClick=${() => dialog("context")}>Edit the context<//>`;
 	if (!now || (!Object.keys(now).length && !changes.length))
-		return html`<${Empty}>No context variables yet. Each change by a tool is shown here.<//>`;
-	return html`<h3 class=label>Now<//>
+		return html`<${Empty}>No context variables yet. Each change by a tool is shown here.<//>${edit}`;
+	return html`<h2 class=label>Now<//>
 		${Object.keys(now).length ? html`<${Json} value=${now} />` : html`<p class=dim>No variable is set.</p>`}
-		<h3 class=label>Changes<//>
+		${edit}
+		<h2 class=label>Changes<//>
 		${changes.length === 0 && html`<p class=dim>None in these runs.</p>`}
 		${[...changes].reverse().map((change) => html`<section class=${`change ${hue(change.agent)}`}>
-			<header><${Pill} name=${change.agent} /> <span>${change.turn ? `turn ${change.turn}` : "resumed"}<//><span class=grow><//>
-				${change.by.length ? change.by.map((call) => html`<button class="link mono" onClick=${() => showCall(call)}>${call.name}<//>`) : html`<span class=dim>by the run<//>`}<//>
+			<header><${Pill} name=${change.agent} /> <span>${change.when ?? (change.turn ? `turn ${change.turn}` : "resumed")}<//><span class=grow><//>
+				${change.by.length ? change.by.map((call) => html`<button class="link mono" onClick=${() => showCall(call)}>${call.name}<//>`) : !change.when && html`<span class=dim>by the run<//>`}<//>
 			${change.rows.map((row) => html`<${Difference} row=${row} />`)}<//>`)}`;
 }
-
-// --- requests ---
 
 function Tool({ tool }) {
 	const made = tool.function || tool.custom || tool;
@@ -107,17 +106,15 @@ function Requests() {
 	const at = sent.findIndex(({ request }) => request.seq === chosen);
 	const { request, turn } = sent[at < 0 ? sent.length - 1 : at];
 	return html`<div class=picker role=group aria-label=Request>${sent.map((each) => html`<button aria-pressed=${each.request === request} class=${hue(each.turn.agent)}
-			onClick=${() => choose(each.request.seq)}><i class=swatch aria-hidden=true></i>${each.turn.agent} <i>${each.turn.number}</i><//>`)}<//>
+			onClick=${() => choose(each.request.seq)}>${each.turn.agent} <i>${each.turn.number}</i><//>`)}<//>
 		<${Rows} rows=${[["Model", request.model],
 			["Messages", `${plural(request.message_count ?? 0, "message")}${request.message_count < turn.start ? ` of ${turn.start} in the history` : ""}`],
 			...Object.entries(request.settings).map(([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)])]} />
-		<h3 class=label>Instructions<//>
+		<h2 class=label>Instructions<//>
 		${request.instructions ? html`<div class=instructions tabindex=0>${textOf(request.instructions)}<//>` : html`<p class=dim>None.</p>`}
-		<h3 class=label>Tools (${request.tools.length})<//>
+		<h2 class=label>Tools (${request.tools.length})<//>
 		${request.tools.map((tool) => html`<${Tool} tool=${tool} />`)}`;
 }
-
-// --- tokens ---
 
 function Tokens() {
 	const turns = runsInOrder().flatMap((view) => view.turns).filter((turn) => turn.usage);
@@ -131,21 +128,19 @@ function Tokens() {
 	const agents = [...new Set(rows.map((row) => row.agent))];
 	const all = total(rows);
 	const most = Math.max(...rows.map((row) => row.usage.total_tokens), 1);
-	return html`<div class=totals><div><b>${count(all.input + all.output)}</b><span>tokens<//><//><div><b>${all.input ? Math.round((all.cached / all.input) * 100) : 0} %</b><span>of input cached<//><//><//>
-		<h3 class=label>By agent<//>
+	return html`<${Rows} rows=${[["Tokens", count(all.input + all.output)], ["Input cached", `${all.input ? Math.round((all.cached / all.input) * 100) : 0} %`]]} />
+		<h2 class=label>By agent<//>
 		<${Rows} rows=${agents.map((agent) => {
 			const { input, cached, output } = total(rows.filter((row) => row.agent === agent));
 			return [html`<b class=${hue(agent)}>${agent}<//>`, `${count(input)} in, ${count(cached)} cached, ${count(output)} out`];
 		})} />
-		<h3 class=label>By turn<//>
-		<ol class=turn-tokens>${rows.map((row) => html`<li class=${hue(row.agent)}><span class=name>${row.agent} <i>turn ${row.turn}</i><//>
+		<h2 class=label>By turn<//>
+		<ol>${rows.map((row) => html`<li class=${`bar-row ${hue(row.agent)}`}><span class=name>${row.agent} <i>turn ${row.turn}</i><//>
 			<span class=time>${count(row.usage.total_tokens)}<//>
 			<span class=lane aria-hidden=true><i class="bar model" style=${{ left: 0, width: `${(row.usage.prompt_tokens / most) * 100}%` }}></i>
 			<i class="bar out" style=${{ left: `${(row.usage.prompt_tokens / most) * 100}%`, width: `${(row.usage.completion_tokens / most) * 100}%` }}></i><//><//>`)}<//>
-		<p class=dim>The second part of a bar is output.</p>`;
+		<p class=sum>The second part of a bar is output.</p>`;
 }
-
-// --- agents ---
 
 const [WIDTH, HEIGHT, GAP] = [160, 46, 58];
 
@@ -175,10 +170,10 @@ function path(from, to) {
 
 const short = (text) => (text.length > 18 ? `${text.slice(0, 17)}…` : text);
 
-function Agent({ node, handoffs, running }) {
+function Agent({ node, handoffs }) {
 	return html`<details class=tool><summary><b class=${hue(node.name)}>${node.label}</b> <span>${node.model}<//><//>
 		<${Rows} rows=${[...Object.entries(node.settings || {}),
-			["functions", node.functions.length ? node.functions.map((each) => html`<span class=${running.has(each) ? "running" : ""}>${each}<//> `) : "none"],
+			["functions", node.functions.join(", ") || "none"],
 			...handoffs.map((each) => [each.function, `hands off to ${each.to}${each.certain ? "" : " (maybe)"}`]),
 		]} /><//>`;
 }
@@ -190,8 +185,6 @@ function Agents() {
 	const graph = state.graphs[names.find((name) => state.graphs[name].agents.some((node) => node.name === active)) || names[0]];
 	if (!graph) return html`<${Empty}>No agents.<//>`;
 	const { boxes, height } = layout(graph);
-	const calls = view?.isRunning ? view.turns.flatMap((turn) => turn.calls) : [];
-	const running = new Set(calls.filter((call) => call.state === "running").map((call) => call.name));
 	const taken = new Set((view?.turns || []).map(({ handoff }) => handoff && `${handoff.source}>${handoff.target}`));
 	const name = (id) => boxes.get(id)?.node.name ?? "an agent known only at a call";
 	const of = ({ id }) => graph.handoffs.filter((each) => each.source === id).map((each) => ({ ...each, to: name(each.target) }));
@@ -203,10 +196,8 @@ function Agents() {
 			${[...boxes.values()].map(({ node, x, y }) => html`<g transform=${`translate(${x} ${y})`} class=${`node ${hue(node.name)} ${node.name === active ? `active ${view?.isRunning ? "working" : ""}` : ""}`}>
 				<rect width=${WIDTH} height=${HEIGHT} rx=10 /><text class=title x=12 y=20>${short(node.label)}<//><text class=model x=12 y=36>${short(node.model || "")}<//><//>`)}
 		<//>
-		${graph.agents.map((node) => html`<${Agent} node=${node} handoffs=${of(node)} running=${node.name === active ? running : new Set()} />`)}`;
+		${graph.agents.map((node) => html`<${Agent} node=${node} handoffs=${of(node)} />`)}`;
 }
-
-// --- messages ---
 
 function Messages() {
 	const messages = state.stored?.messages || [];

@@ -2,7 +2,7 @@
 
 import { ApiError, follow, get, noteTime, pause, post, randomId, serverNow, token } from "./api.js";
 import { RunView, historyView, textOf } from "./fold.js";
-import { duration, parsed, tried } from "./text.js";
+import { duration, isObject, parsed, tried } from "./text.js";
 
 const saved = (name, fallback) => parsed(localStorage.getItem(`aswarm.${name}`)) ?? fallback;
 const save = (name, value) => localStorage.setItem(`aswarm.${name}`, JSON.stringify(value));
@@ -14,7 +14,7 @@ export const state = {
 	theme: saved("theme", "auto"),
 	titles: {},
 	forks: saved("forks", {}),
-	agents: [], graphs: {},
+	agents: [], graphs: {}, models: [], questions: [],
 	conversations: [], runs: [], search: "",
 	id: null, // of the conversation; null for a new one
 	only: null, // the id of a run that has no conversation
@@ -23,7 +23,7 @@ export const state = {
 	selected: null, // the run that the panels show
 	panel: saved("panel", "timeline"),
 	place: "chat", // on narrow screens: chats, chat or panels
-	connection: "live", notice: null, dialog: null, agent: null, draft: "", files: [], sending: false, stopping: null, decisions: {},
+	connection: "live", notice: null, dialog: null, agent: null, model: "", edit: null, draft: "", files: [], sending: false, stopping: null, decisions: {},
 	isLoading: false, needsToken: false, spoken: "", jump: 0,
 };
 
@@ -63,11 +63,9 @@ export function setPanel(panel) {
 const notify = (text, kind = "bad") => update({ notice: { text, kind } });
 
 function failed(error) {
-	if (error instanceof ApiError && error.status === 401) update({ needsToken: true });
+	if (error instanceof ApiError && error.status === 401) update({ needsToken: true, dialog: { kind: "token" } });
 	else notify(error instanceof ApiError ? error.message : "The service cannot be reached. Is it running?");
 }
-
-// --- the conversation ---
 
 const inPath = encodeURIComponent;
 const chat = (id) => `conversations/${inPath(id)}`;
@@ -91,7 +89,7 @@ export async function open() {
 	const name = encoded ? (tried(() => decodeURIComponent(encoded)) ?? encoded) : null;
 	const isRun = kind === "r";
 	update({
-		id: isRun ? null : name, only: isRun ? name : null, stored: null, views: new Map(), selected: null, notice: null, decisions: {},
+		id: isRun ? null : name, only: isRun ? name : null, stored: null, views: new Map(), selected: null, notice: null, decisions: {}, edit: null,
 		dialog: null, stopping: null, isLoading: name !== null, place: "chat", connection: "live",
 	});
 	if (name === null) return update({ agent: state.agent || state.agents[0] });
@@ -192,21 +190,20 @@ function announceEntry(view, entry) {
 	if (text) announce(text);
 }
 
-// --- actions of the user ---
-
 // Start a run. Return whether it was accepted.
 async function start(body, id = state.id) {
 	const isNew = id === null;
 	const name = isNew ? randomId() : id;
+	const { edit } = state;
 	update({ sending: true, notice: null });
 	try {
-		const { run } = await post(`${chat(name)}/runs`, body);
+		const { run } = await post(`${chat(name)}/runs`, withModel(edit ? { ...body, context: edit } : body));
 		if (isNew) {
 			history.pushState(null, "", href(name));
 			update({ id: name });
 			state.titles[name] = textOf(body.text || body.content).slice(0, 80);
 		}
-		update({ selected: null, jump: state.jump + 1 });
+		update({ selected: null, edit: null, jump: state.jump + 1 });
 		attach(run);
 		refresh();
 		return true;
@@ -214,7 +211,10 @@ async function start(body, id = state.id) {
 		if (error.code === "run_active" && error.run) {
 			attach(error.run);
 			notify("Another run of this conversation is active. Send again when it has finished.", "warn");
-		} else failed(error);
+		} else {
+			if (edit && error.code === "conflict") update({ edit: null }), reload();
+			failed(error);
+		}
 		return false;
 	} finally {
 		update({ sending: false });
@@ -224,7 +224,26 @@ async function start(body, id = state.id) {
 // The body of a message with text, files, or both.
 const bodyOf = (text, files) => (files.length ? { content: [...(text ? [{ type: "text", text }] : []), ...files] } : { text });
 
-export const say = (text, files) => start({ ...bodyOf(text, files), ...(state.id === null && state.agent ? { agent: state.agent } : {}) });
+const withModel = (body) => (state.model.trim() ? { ...body, model: state.model.trim() } : body);
+
+const isInexact = (value) => (Object(value) === value ? Object.values(value).some(isInexact) : typeof value === "number" && Math.abs(value) >= 2 ** 53);
+
+// Keep a change of the context for the next run. Return the fault of the text.
+export function editContext(text) {
+	const value = parsed(text);
+	if (!isObject(value)) return "The context must be a JSON object.";
+	const { revision = "", context_variables: before = {} } = state.stored || {};
+	const [now, old] = [value, before].map((each) => new Map(Object.entries(each).map(([key, item]) => [key, JSON.stringify(item)])));
+	const set = Object.fromEntries(Object.entries(value).filter(([key]) => now.get(key) !== old.get(key)));
+	const remove = [...old.keys()].filter((key) => !now.has(key));
+	if (isInexact(set)) return "A browser cannot keep such a large number exactly.";
+	update({ edit: remove.length || Object.keys(set).length ? { set, remove, revision } : null, dialog: null });
+	if (state.edit) announce(nextChange());
+}
+
+export const nextChange = () => `Your next message or decision changes the context: ${[...Object.keys(state.edit.set), ...state.edit.remove].join(", ")}.`;
+
+export const say = (text, files = []) => start({ ...bodyOf(text, files), ...(state.id === null && state.agent ? { agent: state.agent } : {}) });
 
 // The calls of this conversation that wait for a decision: `{call, run?}` with public ids.
 export function openCalls() {
@@ -281,7 +300,7 @@ export const fork = (keep, text = null, files = []) => fromDialog(async () => {
 	const { conversation: id } = await post(`${chat(from)}/fork`, { after: keep });
 	state.forks[id] = { from, keep };
 	save("forks", Object.fromEntries(Object.entries(state.forks).slice(-300)));
-	if (text !== null) await post(`${chat(id)}/runs`, bodyOf(text, files));
+	if (text !== null) await post(`${chat(id)}/runs`, withModel(bodyOf(text, files)));
 	go(id);
 	announce("The fork is open.");
 });
@@ -311,8 +330,6 @@ export function forkFacts(keep) {
 	const reused = calls(messages.slice(0, keep));
 	return { reused, left: all.slice(reused.length), messages: Math.max(0, messages.length - keep) };
 }
-
-// --- changes by others ---
 
 export async function refresh() {
 	const { search } = state;
@@ -373,7 +390,7 @@ async function connect() {
 	}
 }
 
-export const useToken = (value) => (token.set(value), connect());
+export const useToken = (value) => (token.set(value), update({ dialog: null }), connect());
 
 // The class of an agent's colour.
 export function hue(agent) {

@@ -1,7 +1,7 @@
 // Times, tokens, JSON and Markdown. Text never becomes HTML.
 
 import { imagesOf, textOf } from "./fold.js";
-import { html, useState } from "./vendor/htm-preact.js";
+import { html } from "./vendor/htm-preact.js";
 
 export function duration(milliseconds) {
 	const ms = Math.max(0, milliseconds);
@@ -31,8 +31,7 @@ export function tried(make) {
 }
 
 export const parsed = (text) => tried(() => JSON.parse(text));
-
-// --- JSON ---
+export const isObject = (value) => Object(value) === value && !Array.isArray(value);
 
 const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)/g;
 
@@ -48,25 +47,21 @@ function coloured(text) {
 	return [...parts, text.slice(end)];
 }
 
-export const Json = ({ value }) => html`<pre class=json tabindex=0>${coloured(JSON.stringify(value, null, 2) ?? "")}<//>`;
+// On one line if it is short.
+export function Json({ value, label }) {
+	const text = JSON.stringify(value, null, 2) ?? "";
+	return html`<pre class=json tabindex=0 role=group aria-label=${label}>${coloured(text.length < 80 ? text.replace(/\n\s*/g, " ") : text)}<//>`;
+}
 
-// A text that may be JSON, and may be long.
+// A text that may be JSON. Colours for a long text would take long.
 export function Payload({ text, label }) {
-	const [whole, setWhole] = useState(false);
-	const value = /^\s*[[{]/.test(text) ? parsed(text) : undefined;
-	const shown = value === undefined ? text : JSON.stringify(value, null, 2);
-	const lines = shown.split("\n");
-	const long = shown.length > 1200 || lines.length > 18;
-	const cut = long && !whole ? lines.slice(0, 18).join("\n").slice(0, 1200) + "…" : shown;
-	return html`<pre class=json tabindex=0 aria-label=${label}>${value === undefined ? cut : coloured(cut)}<//>
-		${long && html`<button class=link onClick=${() => setWhole(!whole)}>${whole ? "Show less" : `Show all ${count(shown.length)} characters`}<//>`}`;
+	const value = text.length < 1e5 && /^\s*[[{]/.test(text) ? parsed(text) : undefined;
+	return value === undefined ? html`<pre class=json tabindex=0 role=group aria-label=${label}>${text}<//>` : html`<${Json} value=${value} label=${label} />`;
 }
 
 export const Images = ({ content }) => imagesOf(content).map((part) => html`<img class=picture src=${part.image_url.url} alt=Image />`);
 
 export const Content = ({ content, label }) => html`${textOf(content) && html`<${Payload} text=${textOf(content)} label=${label} />`}<${Images} content=${content} />`;
-
-// --- Markdown ---
 
 const INLINE = /(`+)(.+?)\1|\*\*(.+?)\*\*|__(.+?)__|\*([^\s*](?:.*?[^\s*])?)\*|!?\[([^\]]*)\]\(((?:https?:\/\/|data:image\/)[^\s)]+)\)|(https?:\/\/[^\s<>)\]]+)/g;
 
@@ -133,11 +128,8 @@ export function Markdown({ text }) {
 	return html`<div class=prose>${blocks}<//>`;
 }
 
-// --- differences ---
-
-// Lines of two texts as [" " | "-" | "+", line].
-export function difference(before, after) {
-	const [a, b] = [before.split("\n"), after.split("\n")];
+// The lines of two texts as [" " | "-" | "+", line].
+export function difference(a, b) {
 	let start = 0;
 	let end = 0;
 	while (start < a.length && a[start] === b[start]) start++;
