@@ -169,9 +169,14 @@ def test_an_error_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_answer_that_is_stopped() -> None:
-    """The store keeps the received part of a stopped answer, with a mark."""
+    """The store keeps the received part of a stopped answer, with a mark. `/resume` asks again without it."""
     with model(ScriptedAnswer("Hello, " * 50, pause=0.05), "Next.") as server:
         interrupt_when(lambda: server.requests)
         result = invoke("chat", "agents:orders", *KEPT, server=server, stdin="Hi\n")
-    assert "Stopped." in result.stdout
-    assert texts()[-1].endswith("[stopped by the user]")
+        assert "Stopped." in result.stdout
+        assert texts()[-1].endswith("[stopped by the user]")
+        resumed = invoke("chat", "agents:orders", *KEPT, server=server, stdin="/resume\n/resume\n")
+    assert "Orders: Next." in resumed.stdout
+    assert "There is nothing to resume." in resumed.stdout
+    assert texts() == ["Hi", "Next."]
+    assert [message["content"] for message in server.requests[1]["messages"][1:]] == ["Hi"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from typing import Any
 
+import anyio
 import pytest
 
 from aswarm import Agent, Hold, current_call, external_tool, tool
+from aswarm.repl import run_demo_loop_async
 from aswarm.testing import ScriptedModel, call
 from tests.support.cli.cli_runs import stored
-from tests.support.repl.chats import sent
+from tests.support.repl.chats import TypedLines, interrupt_when, sent
 
 CHOICES = "y: run it, n [REASON]: deny it, e {ARGUMENTS}: run it with other arguments, a TEXT: answer it (Ctrl-C leaves it open)"
 OPEN = "Not run yet: refund. /resume asks about these calls, another message skips them."
@@ -185,3 +189,25 @@ def test_the_rich_display_shows_the_question(rich):
     assert any("waits: Which" in line for line in seen)
     assert "\x1b[31mred" not in rich.stdout.getvalue()
     assert shop.ran == ["blue"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_line_that_was_begun_before_ctrl_c_decides_nothing(backend, monkeypatch, capsys):
+    """On an event loop, the thread in `input` outlives Ctrl-C at a question, and its line is a message."""
+    shop, shown = Shop(), []
+
+    def has_left() -> bool:
+        shown.append(capsys.readouterr().out)
+        return OPEN in "".join(shown)
+
+    def typed() -> str:
+        interrupt_when(lambda: True)
+        while not has_left():
+            time.sleep(0.001)
+        return "y"
+
+    monkeypatch.setattr("builtins.input", TypedLines(["Refund!", typed]))
+    model = asks("Fine.")
+    anyio.run(partial(run_demo_loop_async, shop.agent, client=model.client()), backend=backend)
+    assert sent(model, 1)[-1] == ("user", "y")
+    assert (shop.ran, answers(model)) == ([], ["not run: interrupted"])

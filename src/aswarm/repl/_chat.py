@@ -1,118 +1,111 @@
-"""The logic of a chat. It decides whether a line is a message, an answer or a `/` command, and what to show after a run.
+"""The logic of a chat: whether a line is a message, an answer or a `/` command, and what to show after a run.
 
-This module is synchronous, and returns actions. The loop (`_loop`) reads the lines, executes the runs and performs the actions.
+The loop (`_loop`) decides how lines are read and how work is awaited: with an event loop, or in a thread that blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from aswarm._blocking.caller import in_callers_thread
 from aswarm._values.agent import Response
 from aswarm._values.errors import AswarmError, ConfigurationError
+from aswarm._values.events import CallWaiting
 from aswarm._values.messages import is_refused
 from aswarm._values.text import counted, one_line
 from aswarm.extensions import tools_of
 
 from ._display import Display, usage_text
-from ._questions import OpenQuestions
-from ._session import Action, ContinueWith, CopyTo, Session, StartRun
+from ._session import Session, StartRun
 
 if TYPE_CHECKING:
     from aswarm.extensions import EventStream
 
-# The exceptions of reading a line. `Chat.on_read_error` handles them.
-READ_ERRORS = (EOFError, KeyboardInterrupt, UnicodeDecodeError)
+    from ._kept import KeptChat
+
+T = TypeVar("T")
+_READ_ERRORS = (EOFError, KeyboardInterrupt, UnicodeDecodeError)
+_ERROR = 600  # characters of an error
+
+
+class Do(Protocol):
+    """Awaits work on an event loop. Ctrl-C cancels the work, and raises KeyboardInterrupt."""
+
+    async def __call__(self, work: Callable[[], Awaitable[T]], /) -> T: ...
 
 
 class Chat:
-    """A session and its display. `run`: the current run, set by the loop. `is_over`: whether the user has left the chat."""
+    """A chat. `kept`: executes its runs and keeps its messages. `read`: returns the next line of the user."""
 
-    def __init__(self, session: Session, display: Display) -> None:
+    def __init__(
+        self, session: Session, kept: KeptChat, display: Display, read: Callable[[], Awaitable[str]], do: Do
+    ) -> None:
         self.session = session
+        self.kept = kept
         self.display = display
-        self.run: EventStream | None = None
-        self.is_over = False
+        self.do = do
+        self.is_over = False  # whether the user has left the chat
+        self._read = read
+        self._run: EventStream | None = None
         self._interrupted = False
-        self._to_confirm: CopyTo | None = None
-        self._questions: OpenQuestions | None = None
 
     # --- lines ---
 
-    def process_line(self, line: str) -> Action | None:
-        """Process a line of the user. Returns an action for the loop: start a run, make a copy, or load another conversation.
+    async def talk(self, store: str | None, conversation_id: str) -> None:
+        """Read and process lines until the user leaves. `store`: the file or the URL of the store of the conversation."""
+        try:
+            if store is not None and (text := await self.do(partial(self.kept.open, store, conversation_id))):
+                self.display.show_text(text)
+            while not self.is_over:
+                try:
+                    await self._process(await self._next_line())
+                    await self.do(self.kept.keep)
+                except _READ_ERRORS as error:
+                    self._on_read_error(error)
+                except AswarmError as error:
+                    self.display.show_error(f"{type(error).__name__}: {one_line(error, _ERROR)}")
+        finally:
+            await self.do(self.kept.close)
 
-        A line that starts with `/` is a command. To send such a line as a message, the user puts a space before the `/`.
-        """
+    async def _next_line(self) -> str:
+        line = await self._read()
         self._interrupted = False
-        if self._to_confirm is not None:
-            return self._confirm(line)
-        text = line.strip().encode("utf-8", "replace").decode()  # halves of surrogate pairs cannot be sent
-        is_command = line.startswith("/") or text.lower() in ("exit", "quit")
-        if self._questions is not None and not is_command:
-            return self._decide(self._questions, line)
-        self._questions = None  # after a command, the calls stay open
-        if is_command:
-            return self._run_command(*text.removeprefix("/").partition(" "))
-        return self.session.send(text) if text else None
+        return line
 
-    def _run_command(self, name: str, _: str, argument: str) -> Action | None:
-        command = COMMANDS.get(name.lower())
+    async def _process(self, line: str) -> None:
+        """Process a line. A line that starts with `/` is a command; with a space before the `/`, it is a message."""
+        text = line.strip().encode("utf-8", "replace").decode()  # halves of surrogate pairs cannot be sent
+        if _is_command(line):
+            await self._execute(*text.removeprefix("/").partition(" "))
+        elif text:
+            await self.run(self.session.send(text))
+
+    async def _execute(self, name: str, _: str, argument: str) -> None:
+        command, argument = COMMANDS.get(name.lower()), argument.strip()
         if command is None:
             self.display.show_error(f"There is no command /{name}. See /help, or start with a space to send the line.")
-            return None
-        argument = argument.strip()
-        if command.names_conversation and not argument:
+        elif command.names_conversation and not argument:
             needed = "the id of a conversation" if self.session.has_store else "the path of a file"
             self.display.show_error(f"/{name} needs {needed}.")
-            return None
-        return command.action(self, argument)
+        elif (work := command.action(self, argument)) is not None:
+            await work
 
-    def ask(self) -> None:
-        """Ask about the calls that wait for a decision. The next lines are the answers."""
-        self._questions = questions = self.session.questions
-        self.display.show_text(questions.text if questions else "")
+    async def confirms(self, question: str) -> bool:
+        """Ask the user whether to save. Only yes confirms; Ctrl-C and the end of the input do not."""
+        self.display.show_text(f"{question} Type yes, or anything else to keep it.")
+        is_confirmed = False
+        try:
+            is_confirmed = (await self._next_line()).strip().lower() in ("y", "yes")
+        finally:
+            if not is_confirmed:
+                self.display.show_text("Not saved.")
+        return is_confirmed
 
-    def _decide(self, questions: OpenQuestions, line: str) -> StartRun | None:
-        if (fault := questions.take(line)) is not None:
-            self.display.show_error(fault)
-        if questions.is_done:
-            self._questions = None
-            return self.session.decide(questions.decisions)
-        self.display.show_text(questions.text)
-        return None
-
-    def question(self, action: CopyTo, length: int) -> str:
-        """Return the question whether to replace another conversation, which has `length` messages.
-
-        The next line is the answer.
-        """
-        self._to_confirm = action
-        messages = counted(length, "message")
-        return (
-            f"{action.name} has another conversation ({messages}). Replace it? Type yes, or anything else to keep it."
-        )
-
-    def _confirm(self, line: str) -> CopyTo | None:
-        action, self._to_confirm = self._to_confirm, None
-        if action is None or line.strip().lower() not in ("y", "yes"):
-            self.display.show_text("Not saved.")
-            return None
-        return replace(action, replaces=True)
-
-    def on_read_error(self, error: BaseException) -> None:
-        """Handle an exception of reading a line. The end of the input, or Ctrl-C twice in a row, ends the chat.
-
-        An open question gets no answer: a file is not replaced, and calls stay open.
-        """
-        if self._to_confirm is not None:
-            self._to_confirm = None
-            self.display.show_text("Not saved.")
-        if self._questions is not None:
-            self._questions = None
-            self.display.show_text(self.session.open_calls_hint)
+    def _on_read_error(self, error: BaseException) -> None:
+        """Handle an exception of reading a line. The end of the input, or Ctrl-C twice in a row, ends the chat."""
         match error:
             case KeyboardInterrupt() if not self._interrupted:
                 self._interrupted = True
@@ -124,13 +117,35 @@ class Chat:
 
     # --- runs ---
 
-    @contextmanager
-    def running(self, start: StartRun) -> Generator[None]:
-        """Show the error or the stop of the run in the block, and keep its messages. In the block, the loop sets `self.run`."""
-        self.run = None
+    async def run(self, start: StartRun | None) -> None:
+        """Execute the run, and show it. While its calls wait, ask the user, and execute the run that continues."""
+        while start is not None:
+            response = await self._finished(start)
+            start = await self.decided() if response.stop == "waiting" else None
+
+    async def decided(self) -> StartRun | None:
+        """Ask the user about the calls that wait. Returns the run that continues; None after a command, which leaves them open."""
+        questions = self.session.questions
+        while not questions.is_done:
+            self.display.show_text(questions.text)
+            try:
+                line = await self._next_line()
+            except _READ_ERRORS:
+                self.display.show_text(self.session.open_calls_hint)
+                raise
+            if _is_command(line):
+                await self._process(line)
+                return None
+            if (fault := questions.take(line)) is not None:
+                self.display.show_error(fault)
+        return self.session.decide(questions.decisions)
+
+    async def _finished(self, start: StartRun) -> Response:
+        """Execute the run, show its events and its end, and keep its messages."""
+        self._run = None
         failure: AswarmError | None = None
         try:
-            yield
+            await self.do(partial(self._follow, start))
         except KeyboardInterrupt:
             pass  # Ctrl-C has cancelled the run, and its response shows this
         except AswarmError as error:
@@ -138,24 +153,34 @@ class Chat:
         finally:
             self.display.end_run()
         nothing = Response(agent=start.agent, context_variables=start.context, stop="error" if failure else "cancelled")
-        response, partial = (nothing, "") if self.run is None else (self.run.response, self.run.partial)
-        self.session.end_run(start, response, failed=failure is not None, partial=partial)
+        response, read = (nothing, "") if self._run is None else (self._run.response, self._run.partial)
+        self.session.end_run(start, response, failed=failure is not None, partial=read)
         self._show_end(response, failure)
+        await self.do(self.kept.end_run)
+        return response
+
+    async def _follow(self, start: StartRun) -> None:
+        async with await self.kept.stream(start) as self._run:
+            async for event in self._run:
+                if not isinstance(event, CallWaiting):  # the chat asks about these calls after the run
+                    await in_callers_thread(partial(self.display.show_event, event))
 
     def _show_end(self, response: Response, failure: AswarmError | None) -> None:
         if response.usage.total_tokens:  # 0 if the provider sends no usage
             self.display.show_usage(response.usage)
         if failure is not None:
-            self.display.show_error(f"{type(failure).__name__}: {one_line(failure, 600)} (/resume tries again)")
+            self.display.show_error(f"{type(failure).__name__}: {one_line(failure, _ERROR)} (/resume tries again)")
         elif response.stop == "cancelled":
             self.display.show_text(f"Stopped. {self.session.open_calls_hint}".rstrip())
-        elif response.stop == "waiting":
-            self.ask()
         elif response.stop == "answer" and not (response.text.strip() or is_refused(response.messages)):
             self.display.show_text("The answer is empty.")
         elif response.stop == "max_turns":
             completions = counted(response.usage.requests, "completion")
             self.display.show_text(f"Stopped after {completions}. /resume continues.")
+
+
+def _is_command(line: str) -> bool:
+    return line.startswith("/") or line.strip().lower() in ("exit", "quit")
 
 
 # --- commands ---
@@ -169,7 +194,7 @@ class Command:
     store, an id.
     """
 
-    action: Callable[[Chat, str], Action | None]
+    action: Callable[[Chat, str], Awaitable[None] | None]
     help: str
     argument: str = ""
     names_conversation: bool = False
@@ -221,15 +246,25 @@ def _usage(chat: Chat, _: str) -> None:
     chat.display.show_text(usage_text(chat.session.usage))
 
 
-def _resume(chat: Chat, _: str) -> Action | None:
+async def _resume(chat: Chat, _: str) -> None:
     session = chat.session
-    if session.failed_message is None and session.questions:
-        chat.ask()
-        return None
-    start = session.resume()
-    if start is None:
+    if session.failed_message is None and not session.questions.is_done:
+        await chat.run(await chat.decided())
+    elif (start := session.resume()) is not None:
+        await chat.run(start)
+    else:
         chat.display.show_error("There is nothing to resume. Send a message.")
-    return start
+
+
+async def _save(chat: Chat, name: str) -> None:
+    length = await chat.do(partial(chat.kept.replaced_by_save, name))
+    question = f"{name} has another conversation ({counted(length, 'message')}). Replace it?"
+    if not length or await chat.confirms(question):
+        chat.display.show_text(await chat.do(partial(chat.kept.save, name)))
+
+
+async def _load(chat: Chat, name: str) -> None:
+    chat.display.show_text(await chat.do(partial(chat.kept.load, name)))
 
 
 def _reset(chat: Chat, _: str) -> None:
@@ -252,13 +287,13 @@ COMMANDS = {
     ),
     "reset": Command(_reset, "start a new conversation"),
     "save": Command(
-        lambda _, name: CopyTo(name),
+        _save,
         "save the conversation to a file, and continue in it; in a chat with a store, copy it to this id",
         "NAME",
         names_conversation=True,
     ),
     "load": Command(
-        lambda _, name: ContinueWith(name),
+        _load,
         "continue the conversation in a file; in a chat with a store, the conversation with this id",
         "NAME",
         names_conversation=True,

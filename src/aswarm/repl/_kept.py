@@ -10,24 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aswarm._blocking.caller import in_callers_thread
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.events import CallWaiting
 from aswarm._values.text import counted
 
-from ._session import CopyTo, StartRun, StoreAction
+from ._session import Session, StartRun
 
 if TYPE_CHECKING:
     from aswarm._swarm import AsyncSwarm
     from aswarm.conversations import Conversation, Stored
     from aswarm.conversations._base import SQLStore
     from aswarm.extensions import EventStream
-
-    from ._chat import Chat
 
 ID = "conversation"
 
@@ -50,24 +45,22 @@ class _Open(NamedTuple):
 
 
 class KeptChat:
-    """A chat, and its conversation in a store; in memory until `open`, `/save` or `/load` opens one. Call `close` at the end."""
+    """The runs of a session, and its store; in memory until `open`, `save` or `load` opens a store. Call `close` at the end."""
 
-    def __init__(self, chat: Chat, swarm: AsyncSwarm, options: ChatOptions) -> None:
-        self._chat = chat
-        self._session = chat.session
+    def __init__(self, session: Session, swarm: AsyncSwarm, options: ChatOptions) -> None:
+        self._session = session
         self._swarm = swarm
         self._options = options
         self._stack = AsyncExitStack()
         self._open: _Open | None = None  # None: the conversation is in memory
-        self._known = self._session.history
+        self._known = session.history
 
-    async def open(self, place: str, conversation_id: str) -> None:
-        """Open the store. Continue its conversation with this id, or start a new one."""
+    async def open(self, place: str, conversation_id: str) -> str:
+        """Open the store. Continue its conversation with this id, or start a new one. Returns a text for the user."""
         opened = await self._enter(place, conversation_id)
         stored = await opened.conversation.load()
         self._use(opened)
-        if stored.revision:
-            self._chat.display.show_text(self._continue_with(stored))
+        return self._continue_with(stored) if stored.revision else ""
 
     async def close(self) -> None:
         """Close the store."""
@@ -94,80 +87,71 @@ class KeptChat:
 
     # --- /save and /load ---
 
-    async def perform(self, action: StoreAction) -> None:
-        """Save the conversation or continue another one, and show a text about it. Raises the errors of the store."""
-        opened, name = self._open, action.name
-        if isinstance(action, CopyTo):
-            text = await (self._save(action) if opened is None else self._copy(action, opened))
-        else:
-            text = await (self._load_file(name) if opened is None else self._load(name, opened))
-        self._chat.display.show_text(text)
-
-    async def _save(self, copy: CopyTo) -> str:
+    async def replaced_by_save(self, name: str) -> int:
+        """Return how many messages `save` would replace. If the messages are the start of this conversation, none is lost."""
         history = self._session.history
         if not history:
-            return "There are no messages to save."
-        opened = await self._enter(copy.name, ID)
-        other = (await opened.conversation.load()).messages
-        if not (copy.replaces or _is_start(other, history)):
-            await self.close()
-            return self._chat.question(copy, len(other))
-        await self._write(opened.conversation)
-        self._use(opened)
-        return f"{counted(len(history), 'message')} saved. The chat continues in {copy.name}."
+            return 0
+        if self._open is None:
+            async with store_at(name) as store:
+                other = await store.load(ID)
+        else:
+            other = await self._open.store.load(name)
+        messages = [] if other is None else other.messages
+        return 0 if history[: len(messages)] == messages else len(messages)
 
-    async def _load_file(self, file: str) -> str:
-        _check_file(file)
-        opened = await self._enter(file, ID)
+    async def save(self, name: str) -> str:
+        """Save to a file, and continue in it. With a store, copy to this id. Returns a text for the user."""
+        session, opened = self._session, self._open
+        messages = counted(len(session.history), "message")
+        if opened is not None and name in (opened.conversation.id, opened.place):
+            return f"This conversation is already in {opened.place} as {opened.conversation.id!r}, and each run is saved there."
+        if not session.history:
+            return "There are no messages to save."
+        if opened is None:
+            opened = await self._enter(name, ID)
+            await self._write(opened.conversation)
+            self._use(opened)
+            return f"{messages} saved. The chat continues in {name}."
+        own = opened.conversation.id
+        await opened.store.delete(name)
+        await opened.store.fork(own, name)
+        return f"{messages} saved as {name!r}. The chat continues as {own!r}."
+
+    async def load(self, name: str) -> str:
+        """Continue the conversation in a file or, with a store, with this id. Returns a text for the user."""
+        opened = self._open
+        if opened is None:
+            _check_file(name)
+            opened = await self._enter(name, ID)
+        else:
+            opened = opened._replace(conversation=self._conversation_in(opened.store, name))
         stored = await opened.conversation.load()
-        if not stored.revision:
-            await self.close()
-            raise ConfigurationError(
-                f"{file}: the store has no conversation {ID!r}; name one with --store and --conversation"
-            )
-        self._use(opened)
-        return self._continue_with(stored)
-
-    async def _copy(self, copy: CopyTo, opened: _Open) -> str:
-        own = await opened.conversation.load()
-        if copy.name in (own.id, opened.place):
-            return f"This conversation is already in {opened.place} as {own.id!r}, and each run is saved there."
-        if not own.messages:
-            return "There are no messages to save."
-        other = await opened.store.load(copy.name)
-        if other is not None:
-            if not (copy.replaces or _is_start(other.messages, own.messages)):
-                return self._chat.question(copy, len(other.messages))
-            await opened.store.delete(copy.name)
-        await opened.store.fork(own.id, copy.name)
-        return f"{counted(len(own.messages), 'message')} saved as {copy.name!r}. The chat continues as {own.id!r}."
-
-    async def _load(self, conversation_id: str, opened: _Open) -> str:
-        stored = await opened.store.load(conversation_id)
-        if stored is None:
-            return f"{opened.place} has no conversation with the id {conversation_id!r}."
-        self._use(opened._replace(conversation=self._conversation_in(opened.store, conversation_id)))
-        return self._continue_with(stored)
+        if stored.revision:
+            self._use(opened)
+            return self._continue_with(stored)
+        if self._open is not None:
+            return f"{opened.place} has no conversation with the id {name!r}."
+        await self.close()
+        raise ConfigurationError(
+            f"{name}: the store has no conversation {ID!r}; name one with --store and --conversation"
+        )
 
     # --- runs ---
 
-    async def follow(self, start: StartRun) -> None:
-        """Execute the run, and show its events."""
-        async with self._stream(start) as run:
-            self._chat.run = run
-            async for event in run:
-                if not isinstance(event, CallWaiting):  # the chat asks about these calls
-                    await in_callers_thread(partial(self._chat.display.show_event, event))
-
-    def _stream(self, start: StartRun) -> AbstractAsyncContextManager[EventStream]:
+    async def stream(self, start: StartRun) -> AbstractAsyncContextManager[EventStream]:
+        """Return the stream of the run."""
         options = self._options
         arguments: dict[str, Any] = {"deltas": options.deltas, "debug": options.debug, **options.keywords}
         if self._open is None:
             return self._swarm.stream(start.agent, start.messages, start.context, resume=start.resume, **arguments)
         conversation = self._open.conversation
-        if start.new_message is None:
-            return conversation.resume_stream(start.resume or True, agent=start.agent, **arguments)
-        return conversation.stream(start.new_message, agent=start.agent, **arguments)
+        if start.new_message is not None:
+            return conversation.stream(start.new_message, agent=start.agent, **arguments)
+        if start.messages != self._known:  # without a stopped answer
+            self._session.history = start.messages
+            await self.keep()
+        return conversation.resume_stream(start.resume or True, agent=start.agent, **arguments)
 
     async def end_run(self) -> None:
         """After a run, load the conversation from the store. Then write the changes of the session."""
@@ -209,11 +193,6 @@ def _check_file(place: str) -> None:
     if "://" not in place and not path.is_file():  # a pipe or a device may have no end
         reason = "not a regular file" if path.exists() else "No such file or directory"
         raise ConfigurationError(f"{place}: {reason}")
-
-
-def _is_start(other: list[Any], own: list[Any]) -> bool:
-    """Return whether `other` is the start of `own`. Then nothing is lost if `own` replaces it."""
-    return own[: len(other)] == other
 
 
 def _expanded(file: str) -> Path:

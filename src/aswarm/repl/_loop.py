@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing, closing, contextmanager, suppress
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import anyio
 
@@ -22,20 +22,21 @@ from aswarm._blocking.sync_swarm import engine_of, wait_on_event_loop
 from aswarm._runtime.backend import scheduler
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
-from aswarm._values.errors import AswarmError
 from aswarm._values.run_keywords import ItemKeywords, checked_keywords
 from aswarm._values.settings import ApiName
-from aswarm._values.text import how_to_install, one_line
+from aswarm._values.text import how_to_install
 
-from ._chat import READ_ERRORS, Chat
+from ._chat import Chat
 from ._display import Display, is_capable, is_installed, is_terminal, rich_display
 from ._kept import ID, ChatOptions, KeptChat
-from ._plain import PlainDisplay, PlainReader
-from ._session import Session, StartRun
+from ._plain import PlainDisplay
+from ._reader import PlainReader
+from ._session import Session
 
 if TYPE_CHECKING:
     from ._prompt import Prompt
 
+T = TypeVar("T")
 logger = logging.getLogger("aswarm")
 
 
@@ -99,19 +100,19 @@ def chat_with(
     conversation_id: str = ID,
 ) -> None:
     """Do the work of `run_demo_loop` with this Swarm. `store`: the file or the URL of the store of the conversation."""
-    with _new_chat(agent, context_variables, options) as (chat, reader):
-        kept = KeptChat(chat, engine_of(swarm), options)
+    with _shown(agent, context_variables, options) as (session, display, reader):
 
         async def read() -> str:
             return reader.read()
 
+        chat = Chat(session, KeptChat(session, engine_of(swarm), options), display, read, _wait)
         # Without an event loop: all that the coroutine awaits blocks, so it never suspends.
         with suppress(StopIteration):
-            _talk(chat, kept, read, _wait, store, conversation_id).send(None)
+            chat.talk(store, conversation_id).send(None)
 
 
-async def _wait(work: Callable[[], Awaitable[None]]) -> None:
-    wait_on_event_loop(work)
+async def _wait(work: Callable[[], Awaitable[T]]) -> T:
+    return wait_on_event_loop(work)
 
 
 # --- for an event loop ---
@@ -131,28 +132,14 @@ async def run_demo_loop_async(
     """
     client_options, options = _options("run_demo_loop_async", stream, debug, keywords)
     async with aclosing(AsyncSwarm(**client_options)) as swarm:  # not entered, as above
-        with _new_chat(starting_agent, context_variables, options) as (chat, reader):
-            await _talk(chat, KeptChat(chat, swarm, options), partial(_read_async, chat, reader), _do)
+        with _shown(starting_agent, context_variables, options) as (session, display, reader):
+            kept = KeptChat(session, swarm, options)
+            await Chat(session, kept, display, partial(_do, reader.read_async), _do).talk(None, ID)
 
 
-async def _read_async(chat: Chat, reader: PlainReader | Prompt) -> str:
-    with anyio.CancelScope() as reading:
-
-        def interrupted() -> None:
-            chat.on_read_error(KeyboardInterrupt())
-            # Not at the first Ctrl-C: the thread in `input` cannot be stopped, and would take lines from the next read.
-            if chat.is_over:
-                reading.cancel()
-
-        with on_interrupt(interrupted):
-            return await reader.read_async()
-    return ""
-
-
-async def _do(work: Callable[[], Awaitable[None]]) -> None:
+async def _do(work: Callable[[], Awaitable[T]]) -> T:
     with anyio.CancelScope() as scope, on_interrupt(scope.cancel):
-        await work()
-        return
+        return await work()
     raise KeyboardInterrupt  # Ctrl-C has cancelled the work
 
 
@@ -182,49 +169,10 @@ def on_interrupt(react: Callable[[], None]) -> Generator[None]:
 # --- for both ---
 
 
-_Do: TypeAlias = Callable[
-    [Callable[[], Awaitable[None]]], Awaitable[None]
-]  # awaits work; Ctrl-C raises KeyboardInterrupt
-
-
-async def _talk(
-    chat: Chat,
-    kept: KeptChat,
-    read: Callable[[], Awaitable[str]],
-    do: _Do,
-    store: str | None = None,
-    conversation_id: str = ID,
-) -> None:
-    """Read and process lines until the user leaves. `read`: returns the next line."""
-    try:
-        if store is not None:
-            await do(partial(kept.open, store, conversation_id))
-        while not chat.is_over:
-            try:
-                await _process(chat, kept, do, await read())
-            except READ_ERRORS as error:
-                chat.on_read_error(error)
-            except AswarmError as error:
-                chat.display.show_error(f"{type(error).__name__}: {one_line(error, 600)}")
-    finally:
-        await do(kept.close)
-
-
-async def _process(chat: Chat, kept: KeptChat, do: _Do, line: str) -> None:
-    action = chat.process_line(line)
-    if isinstance(action, StartRun):
-        with chat.running(action):
-            await do(partial(kept.follow, action))
-        await do(kept.end_run)
-    elif action is not None:
-        await do(partial(kept.perform, action))
-    await do(kept.keep)
-
-
 @contextmanager
-def _new_chat(
+def _shown(
     agent: Agent, context_variables: Mapping[str, Any] | None, options: ChatOptions
-) -> Generator[tuple[Chat, PlainReader | Prompt]]:
+) -> Generator[tuple[Session, Display, PlainReader | Prompt]]:
     session = Session(agent, context_variables)
     display, reader = display_and_reader(session, live=options.deltas)
     # The display shows the errors of tools. Without a handler, `logging` would also print their tracebacks.
@@ -232,7 +180,7 @@ def _new_chat(
     if not options.debug:
         logger.addHandler(handler)
     try:
-        yield Chat(session, display), reader
+        yield session, display, reader
     finally:
         logger.removeHandler(handler)
 

@@ -1,17 +1,13 @@
-"""The display and the reader of plain lines, for pipes and for terminals without the extra `repl`."""
+"""The display of plain lines, for pipes and for terminals without the extra `repl`."""
 
 from __future__ import annotations
 
-import importlib
 import sys
-from contextlib import suppress
 from typing import TextIO
-
-import anyio.to_thread
 
 from aswarm._values.text import clean, has_colours, one_line
 
-from ._display import BANNER, Display, is_terminal
+from ._display import BANNER, Display
 
 BLUE, PURPLE = "\033[94m", "\033[95m"
 END = "\033[0m"
@@ -26,13 +22,13 @@ def write(text: str, stream: TextIO | None = None) -> None:
 
     Raises PrintingError, or BrokenPipeError if the reader has closed the pipe.
     """
-    stream = stream or sys.stdout
+    out: TextIO = stream or sys.stdout
     try:
         try:
-            stream.write(text)
+            out.write(text)
         except UnicodeEncodeError:
-            stream.write(text.encode(stream.encoding, "replace").decode(stream.encoding))
-        stream.flush()
+            out.write(text.encode(out.encoding, "replace").decode(out.encoding))
+        out.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -102,27 +98,3 @@ class PlainDisplay(Display):
 
     def _painted(self, text: str, colour: str) -> str:
         return f"{colour}{clean(text)}{END}" if has_colours(self._stderr) else clean(text)
-
-
-class PlainReader:
-    """A reader that calls `input("User: ")`. Raises EOFError at the end of the input, and KeyboardInterrupt for Ctrl-C."""
-
-    def __init__(self) -> None:
-        if is_terminal(sys.stdin):
-            with suppress(ImportError):  # Windows has no readline
-                importlib.import_module("readline")  # after this import, `input` has editing and a history
-
-    def read(self) -> str:
-        """Return the next line. If stdin is not a terminal, also print the line, so that the output is a readable transcript."""
-        try:
-            line = input("User: ")
-        except (EOFError, KeyboardInterrupt):
-            write("\n")
-            raise
-        if not is_terminal(sys.stdin):
-            write(f"{clean(line)}\n")
-        return line
-
-    async def read_async(self) -> str:
-        """Return the next line. A thread reads it; if the caller is cancelled, the thread continues to read."""
-        return await anyio.to_thread.run_sync(self.read, abandon_on_cancel=True)

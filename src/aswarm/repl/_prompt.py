@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import sniffio
-from anyio import to_thread
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
@@ -26,6 +25,7 @@ from prompt_toolkit.styles import Style
 from aswarm._values.text import counted, one_line
 
 from ._chat import COMMANDS
+from ._reader import LineThread
 from ._session import Session
 
 _STYLE = Style.from_dict({"user": "bold ansigreen", "bottom-toolbar": "noreverse ansibrightblack"})
@@ -54,6 +54,7 @@ class Prompt:
             enable_open_in_editor=True,
             enable_suspend=True,
         )
+        self._thread = LineThread(self._prompt.prompt)
 
     def read(self) -> str:
         # A prompt needs its own event loop. If this thread already runs an event loop, the prompt runs in another thread.
@@ -68,7 +69,7 @@ class Prompt:
         if sniffio.current_async_library() == "asyncio":
             return await self._prompt.prompt_async()
         # prompt_toolkit supports only asyncio.
-        return await to_thread.run_sync(self._prompt.prompt, abandon_on_cancel=True)
+        return await self._thread.line()
 
     def _status(self) -> StyleAndTextTuples:
         session = self._session

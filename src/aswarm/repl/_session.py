@@ -1,13 +1,13 @@
 """The state of a conversation: its history and its active agent. It decides which messages of a run stay in the history.
 
-A session uses no terminal and no files, and never waits. It returns an `Action`, for example a run to start.
+A session uses no terminal and no files, and never waits. It returns the runs to start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from aswarm._values.agent import Agent, Response
 from aswarm._values.context import check_context, copy_containers
@@ -38,28 +38,6 @@ class StartRun:
     context: dict[str, Any]
     new_message: str | None = None
     resume: Resume = False
-
-
-@dataclass(frozen=True, slots=True)
-class CopyTo:
-    """Save the conversation to a file or, if it is in a store, to another id of the store.
-
-    `replaces`: whether another conversation may be replaced.
-    """
-
-    name: str
-    replaces: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ContinueWith:
-    """Continue with another conversation: in the file with this name or, if there is a store, with this id."""
-
-    name: str
-
-
-StoreAction: TypeAlias = CopyTo | ContinueWith
-Action: TypeAlias = StartRun | StoreAction
 
 
 @dataclass
@@ -111,20 +89,19 @@ class Session:
     def open_calls_hint(self) -> str:
         """A hint for the user about the open calls. Empty if no call is open."""
         names = ", ".join(call_name(call) for call in self.open_calls)
-        does = "asks about" if self.questions else "runs"
+        does = "runs" if self.questions.is_done else "asks about"
         return names and f"Not run yet: {names}. /resume {does} these calls, another message skips them."
 
     @property
-    def questions(self) -> OpenQuestions | None:
-        """The questions about the calls that wait for a decision, or None if no call waits."""
-        asking = waiting_calls(open_calls(self.history))
+    def questions(self) -> OpenQuestions:
+        """The questions about the calls that wait for a decision."""
         try:
             tools = tools_of(self.agent)
         except ConfigurationError:  # the next run raises the error again, and then the chat shows it
             tools = {}
         entries = waiting_entries(self.history) or {}
         approvals = {index for index, entry in entries.items() if entry.get("approval")}
-        return OpenQuestions(asking, approvals, tools) if asking else None
+        return OpenQuestions(waiting_calls(open_calls(self.history)), approvals, tools)
 
     # --- runs ---
 
