@@ -96,8 +96,9 @@ def test_every_command_can_print_tracebacks(command: str) -> None:
     assert "--traceback" in invoke(*command.split(), "-h").stdout
 
 
-def test_the_demo() -> None:
+def test_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo shows a whole conversation with its scripted model, and how to use a real model."""
+    monkeypatch.setattr("aswarm.cli.demo_agents._refunded", set())
     result = invoke("demo")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "The model of this demo is a script" in result.stdout

@@ -114,8 +114,9 @@ def test_a_call_that_waits(run: AtTerminal) -> None:
         assert "".join(shown[3:]).startswith('[{"index": 0, "id": "c1", "name": "pay"')
 
 
-def test_the_demo_at_a_terminal(run: AtTerminal) -> None:
+def test_the_demo_at_a_terminal(run: AtTerminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo has the display of the chat."""
+    monkeypatch.setattr("aswarm.cli.demo_agents._refunded", set())
     shown, _ = run("demo", steps=[])
     start = shown.index("Triage")
     assert shown[start : start + 4] == [

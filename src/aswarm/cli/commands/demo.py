@@ -14,8 +14,6 @@ from aswarm.cli._command import command
 from aswarm.cli._output import reserve_stdout, write
 from aswarm.cli._server import LOOPBACK, port_option, serve_until_stopped
 from aswarm.cli.demo_agents import triage
-from aswarm.repl._display import rich_display
-from aswarm.repl._plain import PlainDisplay
 
 if TYPE_CHECKING:
     from aswarm.testing import ScriptedModel
@@ -51,6 +49,9 @@ def demo(serve: bool, port: int) -> None:
         served = AsyncSwarm(_model(pause=0.02).client())
         serve_until_stopped(served, [triage], host=LOOPBACK, port=port, token=None, store=None)
         return
+    from aswarm.repl._display import rich_display  # noqa: PLC0415 - `--help` needs no display
+    from aswarm.repl._plain import PlainDisplay  # noqa: PLC0415 - as above
+
     with reserve_stdout() as stdout:
         write(stdout, _BEFORE)
         client = _model(pause=0.04 if stdout.isatty() else 0).client()

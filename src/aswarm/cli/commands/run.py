@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,12 +42,11 @@ from aswarm.cli._options import (
     with_mcp_servers,
 )
 from aswarm.cli._output import output_of, reserve_stdout, write, writing
-from aswarm.repl._display import Display, is_terminal, rich_display
-from aswarm.repl._plain import PlainDisplay, PrintingError
 
 if TYPE_CHECKING:
     from aswarm._swarm import AsyncSwarm
     from aswarm.extensions import EventStream
+    from aswarm.repl._display import Display
 
 
 @command(
@@ -114,11 +113,7 @@ def run(
             answer = None if stream and not has_type else partial(_typed_or_text, has_type=has_type)
             writer = _JsonLines(stdout, stream) if as_json else _Shown(stdout, answer, verbose=verbose)
             asking = _Question(store, conversation, loaded, context, text, decisions, arguments, writer)
-            with (
-                writing(stdout, PrintingError),
-                Swarm(api=api, budget=budget) as swarm,
-                entered(with_mcp_servers(loaded, servers)),
-            ):
+            with Swarm(api=api, budget=budget) as swarm, entered(with_mcp_servers(loaded, servers)):
                 response = asking.ask(swarm)
     how = "if you keep it with --store FILE" if store is None else "with --resume DECISIONS"
     raise click.exceptions.Exit(_exit_code(response, how))
@@ -178,20 +173,20 @@ class _Question:
     _run: EventStream | None = None
 
     def ask(self, swarm: Swarm) -> Response:
-        """Ask, and write the events. Raises the errors of the run and of the store."""
+        """Ask, and show the events and the end. Raises the errors of the run and of the store."""
+        response, failure = Response(agent=self.agent, stop="error"), None
         try:
-            with self.writer:
-                response = wait_on_event_loop(partial(self._ask, engine_of(swarm)))
-        except (AswarmError, KeyboardInterrupt) as error:
-            partial_response = (
-                as_response(getattr(error, "response", None)) if self._run is None else self._run.response
-            )
-            response = partial_response or Response(agent=self.agent, stop="error")
-            self.writer.show_failure(response, error)
-            _warn_of_unknown_calls(response)
+            response = wait_on_event_loop(partial(self._ask, engine_of(swarm)))
+        except BaseException as error:
+            failure = error
+            known = as_response(getattr(error, "response", None)) if self._run is None else self._run.response
+            response = known or response
             raise
-        self.writer.show_response(response)
-        _warn_of_unknown_calls(response)
+        finally:
+            self.writer.end(response, failure)
+            names = ", ".join(call.name for call in response.unknown_calls)
+            if names:
+                click.echo(f"Warning: the outcome of these calls is unknown: {names}", err=True)
         return response
 
     async def _ask(self, swarm: AsyncSwarm) -> Response:
@@ -214,8 +209,8 @@ class _Question:
         return conversation.resume_stream(self.decisions, self.context, **self.arguments)
 
 
-class _Shown(AbstractContextManager["_Shown"]):
-    """Shows a run as text. `answer_of`: returns the text to write at the end; None to write answers while they arrive."""
+class _Shown:
+    """Shows a run as text. `answer_of`: returns the text to write at the end; None to show answers while they arrive."""
 
     def __init__(self, stdout: TextIO, answer_of: Callable[[Response], str] | None, *, verbose: bool) -> None:
         self._stdout = stdout
@@ -224,23 +219,23 @@ class _Shown(AbstractContextManager["_Shown"]):
 
     def show_event(self, event: Event) -> None:
         if self._answer_of is None or not isinstance(event, TextDelta | RefusalDelta):
-            self._display.show_event(event)
+            with writing(self._stdout):
+                self._display.show_event(event)
 
-    def __exit__(self, *_: object) -> None:
-        self._display.end_run()
-
-    def show_response(self, response: Response) -> None:
-        """Write the answer, unless it was shown in pieces, and the open calls."""
-        if self._answer_of is not None and (text := self._answer_of(response)):
+    def end(self, response: Response, failure: BaseException | None) -> None:
+        """Finish the display. Write the answer, unless it was shown in pieces, and the open calls. The command prints a failure."""
+        with writing(self._stdout):
+            self._display.end_run()
+        if self._answer_of is not None and failure is None and (text := self._answer_of(response)):
             write(self._stdout, text if text.endswith("\n") else f"{text}\n")
-        if response.stop == "waiting":
+        if response.stop == "waiting" and failure is None:
             write(self._stdout, json.dumps(jsonable(response.open_calls)) + "\n")
-
-    def show_failure(self, *_: object) -> None:
-        """Show nothing, because the command prints the error."""
 
 
 def _display(stdout: TextIO, verbose: bool) -> Display:
+    from aswarm.repl._display import is_terminal, rich_display  # noqa: PLC0415 - `--help` needs no display
+    from aswarm.repl._plain import PlainDisplay  # noqa: PLC0415 - as above
+
     if not verbose or is_terminal(sys.stderr):  # the display of rich has only one stream
         rich = rich_display(stdout, live=True, details=verbose)
         if rich is not None:
@@ -253,40 +248,30 @@ def _typed_or_text(response: Response, *, has_type: bool) -> str:
     return response.text if output is None else json.dumps(output, ensure_ascii=False)
 
 
-class _JsonLines(AbstractContextManager["_JsonLines"]):
+class _JsonLines:
     """Writes each event on one line, its `to_dict()` as JSON; without `stream`, only the last event."""
 
     def __init__(self, stdout: TextIO, stream: bool) -> None:
         self._stdout = stdout
         self._is_streaming = stream
 
-    def __exit__(self, *_: object) -> None:
-        """Do nothing."""
-
     def show_event(self, event: Event) -> None:
         if self._is_streaming or isinstance(event, RunFinished):
             self._write(event.to_dict())
 
-    def show_response(self, response: Response) -> None:
-        """Show nothing, because the last event has the response."""
-
-    def show_failure(self, response: Response, error: BaseException) -> None:
+    def end(self, response: Response, failure: BaseException | None) -> None:
         """Write the last line of a run that failed or was stopped, with its partial response."""
-        more = {name: getattr(error, name) for name in ("status_code", "retryable") if hasattr(error, name)}
-        kind = "RunFailed" if isinstance(error, AswarmError) else "RunStopped"
+        if not isinstance(failure, AswarmError | KeyboardInterrupt):
+            return
+        more = {name: getattr(failure, name) for name in ("status_code", "retryable") if hasattr(failure, name)}
+        kind = "RunFailed" if isinstance(failure, AswarmError) else "RunStopped"
         # This line replaces `RunFinished`, so it has the same form.
         partial_response = RunFinished(response).to_dict()["response"]
-        self._write({"type": kind, "error": named(error), **more, "response": partial_response})
+        self._write({"type": kind, "error": named(failure), **more, "response": partial_response})
 
     def _write(self, fields: dict[str, Any]) -> None:
         # ASCII works with each encoding of the output, and can escape half a surrogate pair.
         write(self._stdout, json.dumps(fields) + "\n")
-
-
-def _warn_of_unknown_calls(response: Response) -> None:
-    names = ", ".join(call.name for call in response.unknown_calls)
-    if names:
-        click.echo(f"Warning: the outcome of these calls is unknown: {names}", err=True)
 
 
 def _exit_code(response: Response, how: str) -> ExitCode:
