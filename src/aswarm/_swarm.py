@@ -384,7 +384,9 @@ class AsyncSwarm:
             concurrent_tools=self._concurrent_tools,
         )
         usage = self._include_usage is not False
-        settings = RequestSettings(stream, options.model_override, usage, self.model, self._prompt_cache)
+        settings = RequestSettings(
+            stream, options.model_override, usage, self.model, self._prompt_cache, options.settings
+        )
         is_live = deliver is deliver_live
         start = partial(self._prepare, deliver=deliver, stream=stream and is_live, retries=retries)
         make_handlers = partial(self._make_handlers, state, options, start, is_live, recorder, retries)

@@ -11,10 +11,11 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from aswarm import Agent, AsyncSwarm, Budget, CompletionError, Swarm
+from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, Swarm
 from aswarm._providers.apis import OPENAI_CHAT, OPENAI_RESPONSES, api_at
 from aswarm._wire.request import body_json
 from aswarm._wire.responses_request import KnownHistory
+from aswarm.conversations import Conversation, MemoryStore
 from aswarm.guards import guard_input
 from aswarm.middleware import Handlers, fallback
 from aswarm.sources import CompletionRequest, HTTPSource
@@ -297,3 +298,28 @@ def test_the_json_of_earlier_messages_is_copied(api: Any) -> None:
     body = api.body(replace(request, body={"model": MODEL, "messages": [system, *messages]}))
     assert json.loads(body_json(body, known)) == json.loads(to_json(body).replace(b"Changed", b"Hi!"))
     assert is_shared(body)
+
+
+# --- the settings of a run --------------------------------------------------------------------------------------------
+
+
+@APIS
+async def test_a_run_has_its_own_settings_of_the_cache(api: Any) -> None:
+    """They override the settings of the agents, also after a handoff. The next run and another client do not get them."""
+    other = agent(name="B", model_settings={"prompt_cache_key": "b"})
+    model = OpenAIRules([call("transfer_to_b"), call("look", city="Rome"), Failure(500, "down"), "again"])
+    alternative = ScriptedModel(["ok"])
+    swarm = AsyncSwarm(model.client(), api=api, middleware=[fallback((alternative.client(), "qwen"))])
+    options: dict[str, Any] = {"prompt_cache_key": "tenant-7", "prompt_cache_options": {"ttl": "30m"}}
+    conversation = Conversation(MemoryStore(), "c", swarm, agent=agent(functions=[other]))
+    assert (await conversation.run("Hi!", **options)).text == "ok"
+    await conversation.run("And?")
+    named = [{name: body.get(name) for name in options} for body in model.bodies]
+    assert named == [options] * 3 + [{"prompt_cache_key": "b", "prompt_cache_options": None}]
+    assert options.keys().isdisjoint(alternative.requests[0].body)
+
+
+async def test_a_key_that_is_no_text_is_refused() -> None:
+    """A number, such as the id of a user, would be refused by the provider."""
+    with pytest.raises(ConfigurationError, match="prompt_cache_key must be a str, not 7"):
+        await AsyncSwarm(ScriptedModel([])).run(agent(), "Hi!", prompt_cache_key=7)  # type: ignore[call-overload]

@@ -40,6 +40,14 @@ class RunOptions:
     output: Output[Any] | None = None
     around: Spending | None = None
     resources: Mapping[str, object] | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: Mapping[str, Any] | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of all requests of the run, which override `model_settings`."""
+        named = {"prompt_cache_key": self.prompt_cache_key, "prompt_cache_options": self.prompt_cache_options}
+        return {name: value for name, value in named.items() if value is not None}
 
     def __post_init__(self) -> None:
         if self.max_turns is not None:
@@ -50,6 +58,8 @@ class RunOptions:
                 f"{self.resume!r}"
             )
         checked_budget(self.budget)
+        if not isinstance(self.prompt_cache_key, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"prompt_cache_key must be a str, not {self.prompt_cache_key!r}")
         if self.run_id is not None and not (isinstance(self.run_id, str) and self.run_id):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
                 f"run_id must be a str that is not empty, not {self.run_id!r}; leave it out for a new id"

@@ -34,6 +34,8 @@ class NewRunKeywords(ItemKeywords, total=False):
     debug: bool
     execute_tools: bool
     run_id: str | None
+    prompt_cache_key: str | None
+    prompt_cache_options: Mapping[str, Any] | None
 
 
 class RunKeywords(NewRunKeywords, total=False):
@@ -51,6 +53,9 @@ class RunKeywords(NewRunKeywords, total=False):
     `resources`: clients and connections for the parameters of functions with the hint `Resource[T]`, by their names. They are
     added to the resources of the swarm, with priority. They are neither copied nor recorded.
     `run_id`: the id of this run in the `Response`, for middleware and in log records; by default a new id.
+    `prompt_cache_key`, `prompt_cache_options`: the settings of OpenAI's prompt cache, for all agents in this run. They override
+    `model_settings`, and another client of `fallback` does not get them. Let the program choose the key, not a browser. If the
+    key is for a user, use a keyed hash of the id, because the provider stores the key.
     `resume=True`: first run the open calls at the end of `messages`, except calls that need a decision: these stay open.
     `resume={id: decision}`: the decisions on open calls, see `aswarm.open_calls`. A call without a decision stays open.
     `resume=Approve.all()`: run all open calls. Use it only for a history from storage that you trust.

@@ -226,6 +226,7 @@ class RequestSettings:
     include_usage: bool = True
     default_model: str | None = None  # for agents without a model
     may_share_prefix: bool = False  # see `CompletionRequest._may_share_prefix`
+    more: Mapping[str, Any] = field(default_factory=dict[str, Any])  # overrides `model_settings`
 
 
 def build_request(
@@ -247,6 +248,7 @@ def build_request(
         "tool_choice": tool_choice,
         "parallel_tool_calls": agent.parallel_tool_calls,
         **{key: value for key, value in agent.model_settings.items() if key not in _DECIDED},
+        **settings.more,
         "tools": [*tools, *(agent.model_settings.get("tools") or ())],
         "messages": [*system, *messages],
         "stream": settings.stream,
