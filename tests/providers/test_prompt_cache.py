@@ -213,14 +213,13 @@ async def test_another_failure_is_not_repeated(status: int) -> None:
     assert len(model.requests) == 1
 
 
-async def test_a_refusal_of_the_users_own_field_is_not_repeated() -> None:
-    """A breakpoint that the user has written is an error of the user, for a model without breakpoints."""
+async def test_a_breakpoint_of_the_user_is_left_out_after_a_refusal() -> None:
+    """The chat goes on without it, because a breakpoint changes only the price."""
     (refusing,) = REFUSING
     part = {"type": "text", "text": "Hi!", "prompt_cache_breakpoint": {"mode": "explicit"}}
     model = OpenAIRules(["ok"])
-    with pytest.raises(CompletionError, match="not supported on this model"):
-        await AsyncSwarm(model.client()).run(agent(model=refusing), [{"role": "user", "content": [part]}])
-    assert len(model.refused) == 1
+    await AsyncSwarm(model.client()).run(agent(model=refusing), [{"role": "user", "content": [part]}])
+    assert (list(map(is_shared, model.bodies)), len(model.refused)) == ([False], 1)
 
 
 # --- a forced answer --------------------------------------------------------------------------------------------------
