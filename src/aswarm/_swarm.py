@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from os import PathLike
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from ._providers.apis import checked_api
 from ._providers.default_client import check_transport, close_client, make_client
@@ -40,6 +39,7 @@ from ._run.run_info import OuterRun, RunInfo
 from ._run.shared_budget import spending_of
 from ._run.state import RunState
 from ._run.streams import ClassicStream, EventDelivery, EventStream, deliver_after, deliver_live, to_end
+from ._runtime import seams
 from ._runtime.backend import PerLoop, PerProcess, current_loop, scheduler
 from ._runtime.threads import FunctionRunner
 from ._values.agent import Agent, Response, default_model
@@ -72,7 +72,6 @@ from .batch._settings import AnyBatch, BatchSettings, OutputBatch, PlainBatch, T
 
 if TYPE_CHECKING:
     from ._record.entry_recorder import EntryRecorder
-    from .batch._journal import Journal
 
 
 @explained
@@ -123,8 +122,7 @@ class AsyncSwarm:
         ConfigurationError: For an unusable argument.
     """
 
-    # `Swarm` has other values.
-    _runner_class = FunctionRunner
+    _runner_class = FunctionRunner  # `Swarm` has other values
     _closed_text = "this AsyncSwarm is closed; run inside its `async with` block, or call aclose() after the last run"
 
     def __init__(
@@ -161,8 +159,8 @@ class AsyncSwarm:
         self._empty_content = empty_content
         # A connection works only on the event loop that opened it. The blocking clients of `Swarm` need no event loop.
         self._own_clients: PerLoop[Any] | PerProcess[Any] = PerLoop(partial(make_client, transport, self._api))
-        # The number of open `async with` blocks, by event loop; 0 after `aclose`.
-        self._blocks: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._blocks: WeakKeyDictionary[object, int] = WeakKeyDictionary()  # open `async with` blocks, by event loop
+        self._closed: WeakSet[object] = WeakSet()  # event loops
         self._runners = PerLoop(partial(self._runner_class, max_threads))
         self._resources = checked_resources(resources)
         self._instruct = partial(resolve_instructions, function_runner=self._runners.get, resources=self._resources)
@@ -188,7 +186,7 @@ class AsyncSwarm:
         return self._own_clients.get()
 
     def _is_closed(self) -> bool:
-        return bool(self._blocks) and self._blocks.get(current_loop()) == 0
+        return bool(self._closed) and current_loop() in self._closed
 
     @overload
     def run(
@@ -336,7 +334,7 @@ class AsyncSwarm:
             run_to_end=self._run_to_end,
             require_client=self._open_client,
             rate_limiter=self._rate_limiter,
-            open_journal=None if journal is None else partial(_open_journal, journal),
+            journal=journal,
         )
 
     async def _run_to_end(
@@ -415,6 +413,8 @@ class AsyncSwarm:
         # The sources of aswarm do not change a request. A source of the user may change it, so it gets a copy.
         complete = source.complete if isinstance(source, OpenAISource | HTTPSource) else isolated(source.complete)
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id, run)
+        if self._middleware or self._tool_error is not None:
+            call_tool.lease = seams.watch()
         budget, state.prompts.url = state.budget, str(getattr(client, "base_url", "")) or None
         if budget is not None:
             budget.provider_url = state.prompts.url
@@ -441,7 +441,7 @@ class AsyncSwarm:
 
     async def aclose(self) -> None:
         """Close the swarm and its own client in this event loop. A client that was passed stays open."""
-        self._blocks[current_loop()] = 0
+        self._closed.add(current_loop())
         if (client := self._own_clients.pop()) is not None:
             await close_client(client)
 
@@ -450,21 +450,18 @@ class AsyncSwarm:
 
         The end of the last of several blocks closes the swarm.
         """
-        blocks = self._blocks.pop(current_loop(), 0)
+        loop = current_loop()
+        self._closed.discard(loop)
         self._open_client()
-        self._blocks[current_loop()] = blocks + 1
+        self._blocks[loop] = self._blocks.get(loop, 0) + 1
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._blocks[current_loop()] = blocks = self._blocks.get(current_loop(), 0) - 1
-        if blocks <= 0:
+        # `aclose` does not change the number: a block that was opened before it must not close the client of a later block.
+        loop = current_loop()
+        self._blocks[loop] -= 1
+        if not self._blocks[loop]:
             await self.aclose()
-
-
-def _open_journal(path: str | PathLike[str], fingerprint: Mapping[str, str], agents: Iterable[Agent]) -> Journal:
-    from .batch._journal import Journal  # noqa: PLC0415 - sqlite3 is imported only for a journal
-
-    return Journal(path, fingerprint, agents)
 
 
 # For the packages of aswarm that record runs. A service without a key fails when it starts, because it requires a client then.

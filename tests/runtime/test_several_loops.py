@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -204,6 +205,39 @@ def test_a_swarm_that_is_closed_refuses_until_it_is_entered_again(transport: Tra
             assert swarm.client is not first
 
     asyncio.run(work())
+
+
+@each_transport
+@pytest.mark.usefixtures("environment")
+def test_the_end_of_an_older_block_does_not_close_a_later_block(transport: Transport) -> None:
+    """Two users share a swarm, and one of them has called `aclose()` in between."""
+
+    async def work() -> None:
+        swarm = AsyncSwarm(transport=transport)
+        async with AsyncExitStack() as later:
+            async with swarm:
+                await swarm.aclose()
+                await later.enter_async_context(swarm)
+                client = swarm.client
+            assert swarm.client is client is not None
+            assert (await swarm.run(Agent(), "Hi")).text == "Bearer from the environment"
+        assert swarm.client is None
+        with pytest.raises(ConfigurationError, match="this AsyncSwarm is closed"):
+            await swarm.run(Agent(), "Hi")
+
+    asyncio.run(work())
+
+
+@pytest.mark.usefixtures("environment")
+def test_the_end_of_an_older_block_of_a_blocking_swarm() -> None:
+    """`Swarm` has the same rule."""
+    with ExitStack() as later:
+        with (swarm := Swarm()):
+            swarm.close()
+            client = later.enter_context(swarm).client
+        assert swarm.client is client
+    with pytest.raises(ConfigurationError, match="this Swarm is closed"):
+        swarm.run(Agent(), "Hi")
 
 
 @each_transport

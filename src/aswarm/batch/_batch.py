@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
+from os import PathLike
 from types import TracebackType
 from typing import Generic, Self
 
@@ -18,7 +19,7 @@ from aswarm._values.output import T_co
 from aswarm._values.text import NO_RUN
 from aswarm.extensions import BackgroundTask
 
-from ._host import ConcurrencyLimit, ItemJournal, LimitsOfSwarm, OpenJournal, RunToEnd
+from ._host import ConcurrencyLimit, ItemJournal, LimitsOfSwarm, RunToEnd
 from ._item import AnyOutcome, Completed, Failed, Items, check_items
 from ._runner import Runner
 from ._settings import BatchSettings
@@ -51,7 +52,7 @@ class Batch(AsyncIterator[Completed[T_co] | Failed], Generic[T_co]):
         run_to_end: RunToEnd,
         require_client: Callable[[], object],
         rate_limiter: LimitsOfSwarm,
-        open_journal: OpenJournal | None,
+        journal: str | PathLike[str] | None,
     ) -> None:
         """Check the items. `require_client`: creates the client of the event loop before any item is read, or raises."""
         check_items(items)
@@ -60,7 +61,7 @@ class Batch(AsyncIterator[Completed[T_co] | Failed], Generic[T_co]):
         self._run_to_end = run_to_end
         self._require_client = require_client
         self._rate_limiter = rate_limiter
-        self._open_journal = open_journal
+        self._path = journal
         self._was_opened = self._is_open = False
         self._runner: Runner
         self._supervisor: BackgroundTask[None]
@@ -80,9 +81,12 @@ class Batch(AsyncIterator[Completed[T_co] | Failed], Generic[T_co]):
         return self
 
     async def _journal(self, stack: AsyncExitStack) -> ItemJournal | None:
-        if self._open_journal is None:
+        if self._path is None:
             return None
-        journal = await stack.enter_async_context(self._open_journal(self._settings.fingerprint, self._settings.agents))
+        from ._journal import Journal  # noqa: PLC0415 - sqlite3 is imported only for a journal
+
+        settings = self._settings
+        journal = await stack.enter_async_context(Journal(self._path, settings.fingerprint, settings.agents))
         limiter = self._rate_limiter
         if limiter.has_limits:
             limiter.count_earlier(await journal.recent_requests(limiter.window))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
 
-from aswarm._values.agent import Agent, Response
+from aswarm._values.agent import Response
 from aswarm.extensions import Middleware
 
 # Makes the options of one run from the arguments of `AsyncSwarm.run`, and checks them. A batch does not look into them.
@@ -69,7 +69,3 @@ class ItemJournal(Protocol):
     ) -> Response:
         """Run an item, or continue it. For a finished item, return the recorded response."""
         ...
-
-
-# Opens the journal: the fingerprint of the batch, and the agents that a rerun finds by name.
-OpenJournal: TypeAlias = Callable[[Mapping[str, str], Collection[Agent]], AbstractAsyncContextManager[ItemJournal]]
