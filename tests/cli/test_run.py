@@ -89,6 +89,17 @@ def test_verbose_prints_the_details_on_stderr() -> None:
     )
 
 
+def test_verbose_prints_a_missed_cache() -> None:
+    """The line is on stderr, and only there."""
+    usage = {"prompt_tokens": 9_000, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 0}}
+    steps = [ScriptedAnswer(calls=[call("transfer_to_orders")], usage=usage), ScriptedAnswer("Here.", usage=usage)]
+    for option, lines in (("-v", 1), ("--no-stream", 0)):
+        with model(*steps) as server:
+            result = invoke("run", option, *QUESTION, "-c", "user=Ann", server=server)
+        missed = "  cache miss (changed): 9,000 tokens again, handoff to Orders: the model is 'model-of-orders' instead of 'gpt-6-luna'\n"
+        assert (result.stdout, result.stderr.count(missed)) == ("Here.\n", lines)
+
+
 def test_the_question_can_come_from_stdin() -> None:
     """`-` reads the question from stdin, as UTF-8, without the last line break."""
     with model("Hi") as server:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm
+from aswarm import Agent, AsyncSwarm, ConfigurationError
+from aswarm.extensions import CompletionRequest, Handlers
 from aswarm.testing import RawAnswer, ScriptedModel, call
 from tests.support.middleware.middlewares import asking_first
 from tests.support.otel.traces import Traces
 from tests.support.providers.sources import script_of
+from tests.support.wire.caching_model import CachingModel
 
 pytestmark = pytest.mark.anyio
 
@@ -165,3 +171,50 @@ async def test_an_error_is_in_the_metrics_too(traces: Traces) -> None:
             pass
     points = traces.points("gen_ai.client.operation.duration")
     assert {point.attributes["error.type"] for point in points} == {"StreamInterrupted"}
+
+
+async def test_a_missed_cache_and_the_cost_are_attributes(traces: Traces) -> None:
+    """The span of a completion has the miss and the cost, and the span of the run has the sum. A judge of a middleware has no miss."""
+    numbers = count()
+    agent = Agent(model="gpt-4o", instructions=lambda: f"{next(numbers)} {'Help. ' * 3_000}", functions=[lookup])
+
+    def judge(handlers: Handlers) -> Handlers:
+        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            async for chunk in handlers.complete(request):
+                yield chunk
+            async for _ in handlers.complete(
+                request.for_agent(Agent(model="gpt-4o"), [{"role": "user", "content": "Good?"}])
+            ):
+                pass
+
+        return replace(handlers, complete=complete)
+
+    model = CachingModel([[("lookup", {})], "yes", "Done.", "yes"])
+    response = await AsyncSwarm(model, middleware=[judge, traces.middleware(cost=True)]).run(agent, "Go")
+    spans = [attributes(span) for span in traces.named("chat")]
+    misses = [{key: span[key] for key in span if "cache_miss" in key} for span in spans]
+    assert misses[0] == misses[1] == misses[3] == {}
+    assert misses[2] == {
+        "aswarm.cache_miss.kind": "changed",
+        "aswarm.cache_miss.where": "the instructions changed at character 0",
+        "aswarm.cache_miss.kept_tokens": 46,
+        "aswarm.cache_miss.lost_tokens": model.usages[0]["prompt_tokens"] - 46,
+    }
+    assert attributes(traces.one("invoke_agent"))["aswarm.cost"] == response.cost
+    assert spans[0]["aswarm.cost"] + spans[2]["aswarm.cost"] == pytest.approx(response.cost)
+    assert spans[1]["aswarm.cost"] < 0.001
+
+
+async def test_an_unknown_cost_is_no_attribute(traces: Traces, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra, `cost=True` is an error with the remedy."""
+    await AsyncSwarm(CachingModel(["Hi."]), middleware=[traces.middleware(cost=True)]).run(
+        Agent(model="my-model"), "Hi"
+    )
+    assert "aswarm.cost" not in attributes(traces.one("chat")) | attributes(traces.one("invoke_agent"))
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    with pytest.raises(ConfigurationError, match="the cost needs genai-prices"):
+        traces.middleware(cost=True)
+
+
+def lookup() -> str:
+    return "Sent."

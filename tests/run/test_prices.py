@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, Usage, agent_tool
-from aswarm._values.prices import LONG_PROMPTS, price_of
+from aswarm._values.prices import LONG_PROMPTS, price_of, price_table
 from aswarm._values.text import how_to_install
 from aswarm._values.usage import set_price
 from aswarm.middleware import cache, fallback
@@ -135,6 +135,20 @@ def test_the_sizes_of_long_prompts_are_those_of_genai_prices() -> None:
     prices = [getattr(price, "prices", price) for listed in conditional for price in listed]
     tiered = [value for price in prices for value in vars(price).values() if isinstance(value, TieredPrices)]
     assert {tier.start for value in tiered for tier in value.tiers} <= {*LONG_PROMPTS}
+
+
+def test_the_prices_of_a_model_by_the_size_of_its_prompt() -> None:
+    """The page computes the same cost from them. Only a size with other prices is an item."""
+    assert [item["above"] for item in price_table("gpt-4o", OPENAI)] == [0]
+    long = price_table("gemini-2.5-pro", None)
+    assert len(long) == 2
+    usage = priced(used(300_000, 1_000, cached_tokens=100_000), "gemini-2.5-pro", None, {})
+    rates = long[1]
+    assert long[1]["above"] < 300_000
+    assert usage.cost == pytest.approx(
+        200_000 * rates["input_tokens"] + 100_000 * rates["cache_read_tokens"] + 1_000 * rates["output_tokens"]
+    )
+    assert price_table("llama-of-mine", None) == []
 
 
 def test_a_cost_that_is_unknown() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import ConfigurationError
+from aswarm import Agent, ConfigurationError
 from aswarm.runs import show_everything
 from aswarm.serve import Playground
 from aswarm.testing import call
@@ -184,6 +184,13 @@ async def test_the_page_learns_the_rights_of_its_user() -> None:
         graph = (await it.ann.get("/graph")).json()
         assert (graph["models"], graph["context_edits"]) == (["cheap", "large"], True)
         assert graph["questions"] == ["What can you do?"]
+        assert "prices" in graph
+    async with served([], agents=[Agent(model="gpt-4o")], page=OPERATOR) as it:
+        prices = (await it.ann.get("/graph")).json()["prices"]
+        assert (
+            prices["gpt-4o"][0] | {"above": 0, "input_tokens": 2.5e-6, "cache_read_tokens": 1.25e-6}
+            == prices["gpt-4o"][0]
+        )
     async with served([]) as it:
         assert "models" not in (await it.ann.get("/graph")).json()
 

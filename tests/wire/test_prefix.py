@@ -80,7 +80,8 @@ async def test_a_handoff_names_the_agent_and_the_first_difference() -> None:
     desk = Agent(name="Desk", instructions="Route.", functions=[to_orders])
     _, second = await misses(AsyncSwarm(CachingModel([[("to_orders", {})], "Done."])), desk, LONG)
     assert second is not None
-    assert str(second).endswith("(changed): handoff to Orders: tool 0 'lookup' was 'to_orders'")
+    assert second.where == "handoff to Orders: tool 0 'lookup' was 'to_orders'"
+    assert str(second) == f"cache miss (changed): {second.lost_tokens:,} tokens again, {second.where}"
 
 
 async def test_a_provider_that_forgets_the_prompt() -> None:
@@ -97,7 +98,7 @@ async def test_a_provider_that_forgets_the_prompt() -> None:
     assert second is not None
     assert third is not None
     assert (second.kind, second.where, second.kept_tokens) == ("expired", None, 0)
-    assert str(third) == f"{third.lost_tokens:,} tokens again (expired)"
+    assert str(third) == f"cache miss (expired): {third.lost_tokens:,} tokens again"
 
 
 async def test_a_provider_that_reports_no_cached_tokens() -> None:

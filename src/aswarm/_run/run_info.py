@@ -17,6 +17,7 @@ from aswarm._values.messages import Message, MessageBlock
 from aswarm._values.output import as_output
 from aswarm._values.run_keywords import Context, Messages, RunKeywords, checked_keywords
 from aswarm._values.usage import Usage
+from aswarm._wire.request import CompletionRequest
 
 from .call import Call, ToolCall
 from .filling import read_arguments
@@ -148,14 +149,19 @@ class RunInfo:
         if self._run.state.budget is not None:
             self._run.state.budget.add_price(usage, model)
 
-    def priced(self, usage: Usage) -> Usage:
-        """Return the usage of the last request's answer, so that its `cost` is known."""
-        self._run.state.prompts.set_price(usage := replace(usage))
+    def priced(self, request: CompletionRequest, usage: Usage) -> Usage:
+        """Return a copy of the usage of the request's answer, whose `cost` is known. Call it before the next request."""
+        usage, prompts = replace(usage), self._run.state.prompts
+        prompts.set_price(usage, None if prompts.is_of_conversation(request) else request.body["model"])
         return usage
 
-    def cache_miss(self, usage: Usage) -> CacheMiss | None:
-        """Return the miss of the cache by the last request, as `CompletionFinished` has it. `usage`: the usage of its answer."""
-        return self._run.state.prompts.miss(usage)
+    def cache_miss(self, request: CompletionRequest, usage: Usage) -> CacheMiss | None:
+        """Return the miss of the cache by this request, as `CompletionFinished` has it; None for a request of the middleware itself.
+
+        `usage`: the usage of its answer. Call it before the next request.
+        """
+        prompts = self._run.state.prompts
+        return prompts.miss(usage) if prompts.is_of_conversation(request) else None
 
     @property
     def turn(self) -> int:

@@ -29,6 +29,6 @@ class CacheMiss:
     lost_tokens: int
 
     def __str__(self) -> str:
-        """Return the miss as a text, such as "2,093 tokens again (changed): handoff to Orders: tool 0 'track' was 'search'"."""
-        text = f"{self.lost_tokens:,} tokens again ({self.kind})"
-        return text if self.where is None else f"{text}: {self.where}"
+        """Return the miss as a text, such as "cache miss (changed): 2,093 tokens again, the instructions changed at character 4"."""
+        text = f"cache miss ({self.kind}): {self.lost_tokens:,} tokens again"
+        return text if self.where is None else f"{text}, {self.where}"

@@ -90,6 +90,14 @@ def _own_price(own: tuple[float, float], counts: Mapping[str, int]) -> Decimal:
     return of_input * counts["input_tokens"] + of_output * counts["output_tokens"]
 
 
+def load_prices() -> None:
+    """Import genai-prices. Raises ConfigurationError if it is not installed."""
+    try:
+        importlib.import_module("genai_prices")
+    except ImportError as error:
+        raise ConfigurationError(f"the cost needs genai-prices: {how_to_install('prices')}") from error
+
+
 def _provider_at(url: str | None) -> str | None:
     """Return the provider of this URL in genai-prices. None for a proxy or a private server: only the model name decides."""
     snapshot = importlib.import_module("genai_prices.data_snapshot").get_snapshot()
@@ -128,6 +136,16 @@ def price_of_sum(key: PriceKey, usage: TokenCounts) -> Decimal | None:
     plain = counts["input_tokens"] - sum(counts.get(name, 0) for name in {*_PARTS_OF_INPUT.values()})
     tokens = {**counts, "input_tokens": plain}
     return sum((rates[name] * count for name, count in tokens.items()), rates["requests"] * usage.requests)
+
+
+def price_table(model: str, url: str | None) -> list[dict[str, float]]:
+    """Return the prices of a model by the size of the prompt, or an empty list if they are unknown.
+
+    An item has the prices of a token of each kind in US dollars, for prompts with more tokens than `above`.
+    """
+    sizes = ((above, _rates(model, url, size)) for size, above in enumerate((0, *LONG_PROMPTS)))
+    known = [(above, {name: float(rate) for name, rate in rates.items()}) for above, rates in sizes if rates]
+    return [{"above": above, **rates} for at, (above, rates) in enumerate(known) if not at or rates != known[at - 1][1]]
 
 
 @lru_cache(maxsize=1000)

@@ -63,6 +63,10 @@ class SentPrompts:
 
         return complete_watched
 
+    def is_of_conversation(self, request: CompletionRequest) -> bool:
+        """Return whether a request is of the run itself."""
+        return self.asked is not None and request.agent is self.asked.agent and not request._is_of_middleware
+
     def answered(self, usage: Usage) -> CacheMiss | None:
         """Set the facts that decide the cost of a completion. Return the miss of the cache, or None."""
         self.set_price(usage)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
+from aswarm._values.cache_miss import CacheMiss
 from aswarm._values.json import is_array, is_object, jsonable
 from aswarm._values.text import sendable
 from aswarm._values.usage import Usage
@@ -69,6 +70,20 @@ def token_counts(usage: Usage) -> dict[str, int]:
         if isinstance(count, int | float):
             counts[name] = int(count)
     return counts
+
+
+def cost_of(usage: Usage) -> Attributes:
+    """Return the cost. Empty if it is unknown."""
+    return {} if (cost := usage.cost) is None else {names.COST: cost}
+
+
+def miss_of(miss: CacheMiss | None) -> Attributes:
+    """Return the miss of the prompt cache. Empty without one."""
+    if miss is None:
+        return {}
+    where = {} if miss.where is None else {names.CACHE_MISS_WHERE: sendable(miss.where)}
+    counts = {names.CACHE_MISS_KEPT: miss.kept_tokens, names.CACHE_MISS_LOST: miss.lost_tokens}
+    return {names.CACHE_MISS_KIND: miss.kind, **where, **counts}
 
 
 # --- content ----------------------------------------------------------------------------------------------------------

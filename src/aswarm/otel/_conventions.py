@@ -75,6 +75,11 @@ TOKENS_BUCKETS = tuple(4**power for power in range(14))
 # --- names of aswarm, if the conventions have no name -----------------------------------------------------------------
 
 RUN_ID = "aswarm.run.id"
+COST = "aswarm.cost"  # in US dollars
+CACHE_MISS_KIND = "aswarm.cache_miss.kind"
+CACHE_MISS_WHERE = "aswarm.cache_miss.where"
+CACHE_MISS_KEPT = "aswarm.cache_miss.kept_tokens"
+CACHE_MISS_LOST = "aswarm.cache_miss.lost_tokens"
 STOP = "aswarm.stop"  # of a run: `Response.stop`; of an unfinished completion or call: "cancelled" or "waiting"
 HANDOFF = "aswarm.handoff"
 HANDOFF_SOURCE = "aswarm.handoff.source"

@@ -18,6 +18,7 @@ from opentelemetry.trace import TracerProvider
 from aswarm._values.agent import Agent, Response
 from aswarm._values.errors import AswarmError, ConfigurationError, Hold
 from aswarm._values.json import is_object
+from aswarm._values.prices import load_prices
 from aswarm._values.text import sendable
 from aswarm.extensions import (
     Accumulator,
@@ -36,6 +37,8 @@ from ._attributes import (
     content_of_call,
     content_of_outcome,
     content_of_request,
+    cost_of,
+    miss_of,
     model_of,
     settings_of,
     token_counts,
@@ -49,14 +52,15 @@ class TracedCompletion:
     `outcome`: the attributes of a finished completion. The span of the run gets the outcome of its last completion.
     """
 
-    def __init__(self, operation: Operation, *, stream: bool) -> None:
+    def __init__(self, operation: Operation, request: CompletionRequest, run: RunInfo) -> None:
         self.outcome: Attributes = {}
+        self._request = request
+        self._run = run
         self._operation = operation
         self._accumulator = Accumulator()
         self._error: AswarmError | None = None
         self._source: dict[str, str] = {}  # the id and the model of the response
         self._first_chunk: float | None = None
-        self._stream = stream
 
     def read(self, chunk: Mapping[str, Any]) -> None:
         """Read one chunk. Never raises, because the run itself reports a malformed chunk."""
@@ -75,7 +79,7 @@ class TracedCompletion:
         operation, attributes = self._operation, Attributes(self._source)
         if names.RESPONSE_MODEL in attributes:
             operation.measured[names.RESPONSE_MODEL] = attributes[names.RESPONSE_MODEL]
-        if self._stream and self._first_chunk is not None:
+        if self._request.stream and self._first_chunk is not None:
             attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
             operation.telemetry.first_chunk.record(self._first_chunk, operation.measured, operation.context)
         if error is None:
@@ -92,11 +96,13 @@ class TracedCompletion:
             completion = self._accumulator.finish()
         except AswarmError as error:
             return error
-        operation, counts = self._operation, token_counts(completion.usage)
+        operation, run, request, usage = self._operation, self._run, self._request, completion.usage
+        counts = token_counts(usage)
+        cost = cost_of(run.priced(request, usage)) if operation.telemetry.cost else {}
         reason = "stop" if completion.finish_reason is None else sendable(str(completion.finish_reason))
         content = operation.content(content_of_answer, completion.message, reason)
         self.outcome = {names.RESPONSE_FINISH_REASONS: [reason], **content}
-        attributes.update(self.outcome, **counts)
+        attributes.update(self.outcome, **counts, **cost, **miss_of(run.cache_miss(request, usage)))
         for kind, name in (("input", names.USAGE_INPUT_TOKENS), ("output", names.USAGE_OUTPUT_TOKENS)):
             if name in counts:
                 measured = {**operation.measured, names.TOKEN_TYPE: kind}
@@ -114,6 +120,7 @@ _END: Any = object()
 def otel(
     *,
     content: bool | None = None,
+    cost: bool = False,
     conversation: str | Callable[[RunInfo], object] = "conversation_id",
     provider: str = "openai",
     tracer_provider: TracerProvider | None = None,
@@ -125,7 +132,8 @@ def otel(
     tool call. If a function of a tool starts a run, the span of this run is a child of the span of the call. A handoff is an
     event of the run's span. Each span has the id of the run as `aswarm.run.id`. The span of a run has the reason for its end
     as `aswarm.stop`. A run that was closed early is not an error. The metrics are the seconds of runs, completions and calls,
-    the seconds to the first chunk of a stream, and tokens.
+    the seconds to the first chunk of a stream, and tokens. A completion that missed the prompt cache has `aswarm.cache_miss.kind`,
+    `.where`, `.kept_tokens` and `.lost_tokens`; see `CacheMiss`.
 
     Put `otel()` first in the list. The spans include the middleware after it, such as `retry`, but not the middleware before
     it.
@@ -133,6 +141,7 @@ def otel(
     Args:
         content: Whether to add messages, arguments, results and error texts to spans; by default only if the environment
             variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT enables it.
+        cost: Whether to add the cost of a completion and of a run as `aswarm.cost`, in US dollars; see `Usage.cost`.
         conversation: The context variable with the id of the conversation, or a function that gets the `RunInfo` and returns
             the id or None. A run inside a tool gets the id of the outer run if it has no id of its own.
         provider: The value of `gen_ai.provider.name`.
@@ -140,7 +149,7 @@ def otel(
         meter_provider: Receives the metrics; by default the global provider.
 
     Raises:
-        ConfigurationError: `conversation` is neither a text nor a function.
+        ConfigurationError: `conversation` is neither a text nor a function, or `cost` needs the extra `prices`.
     """
     if not (isinstance(conversation, str) or callable(conversation)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
@@ -149,7 +158,9 @@ def otel(
         )
     if content is None:
         content = os.environ.get(_CAPTURE, "").strip().lower() in _CAPTURING
-    telemetry = Telemetry(tracer_provider, meter_provider, content=content)
+    if cost:
+        load_prices()  # now, because the import takes a second
+    telemetry = Telemetry(tracer_provider, meter_provider, content=content, cost=cost)
 
     def wrap(handlers: Handlers) -> Handlers:
         traced = _TracedRun(telemetry, handlers, provider, conversation)
@@ -186,7 +197,7 @@ class _TracedRun:
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks unchanged, in a span of the completion."""
         operation = self._start_chat(request)
-        self._completion = completion = TracedCompletion(operation, stream=request.stream)
+        self._completion = completion = TracedCompletion(operation, request, self._handlers.run)
         try:
             chunks = self._handlers.complete(request)
             try:
@@ -261,4 +272,5 @@ class _TracedRun:
         """End the span of the run; see `RunInfo.on_end`."""
         self._follow(response.agent)
         outcome = self._completion.outcome if self._completion else {}
-        self._operation.end({names.STOP: response.stop, **outcome}, error)
+        cost = cost_of(response.usage) if self._telemetry.cost else {}
+        self._operation.end({names.STOP: response.stop, **outcome, **cost}, error)

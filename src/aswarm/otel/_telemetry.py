@@ -30,15 +30,21 @@ Attributes: TypeAlias = dict[str, str | bool | int | float | list[str]]
 class Telemetry:
     """The tracer and the instruments, shared by all runs of one middleware.
 
-    `content`: whether spans have messages, arguments, results and error texts.
+    `content`: whether spans have messages, arguments, results and error texts. `cost`: whether they have the cost.
     """
 
     def __init__(
-        self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None, *, content: bool
+        self,
+        tracer_provider: TracerProvider | None,
+        meter_provider: MeterProvider | None,
+        *,
+        content: bool,
+        cost: bool = False,
     ) -> None:
         # Import by name, because an import of `aswarm` at the top of this module would be a cycle.
         version: str = importlib.import_module("aswarm").__version__
         self.content = content
+        self.cost = cost
         self.tracer = get_tracer("aswarm", version, tracer_provider, names.SCHEMA_URL)
         meter = get_meter("aswarm", version, meter_provider, names.SCHEMA_URL)
 

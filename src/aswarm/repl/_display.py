@@ -55,9 +55,11 @@ class Display(ABC):
                 self._show_piece(text)
             case ReasoningDelta(text) if self._is_live:
                 self._show_reasoning(text)
-            case CompletionFinished(message=message):
+            case CompletionFinished(message=message, cache_miss=miss):
                 self._end_answer()
                 self._show_message(self._speaker, message, has_text=not self._is_live)
+                if miss is not None and self._has_details:
+                    self.show_text(f"  {one_line(miss)}")
             case _ if self._has_details:
                 self._show_detail(event)
             case _:

@@ -7,10 +7,12 @@ Security: Readers get the settings of agents only with `show_everything`, and ne
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -23,6 +25,7 @@ from aswarm._values.agent import Agent, model_of
 from aswarm._values.json import jsonable
 from aswarm._values.messages import Message
 from aswarm._values.output import Output
+from aswarm._values.prices import price_table
 from aswarm.graph import Graph, agent_graph
 from aswarm.guards._check import check_names
 from aswarm.runs import show_everything
@@ -91,7 +94,17 @@ async def _graph(service: Service, request: Request, user: str) -> Response:
         models = [node["model"] for each in drawn.values() for node in each["agents"]] if any_model else page.models
         data["models"], data["any_model"] = list(dict.fromkeys(models)), any_model
         data["context_edits"], data["questions"] = page.context_edits, list(page.questions)
+        used = {node["model"] for each in drawn.values() for node in each["agents"]}
+        # In a thread, because the import of genai-prices takes a second.
+        data["prices"] = await to_thread.run_sync(_prices, swarm, used.union(models))
     return json_response(data)
+
+
+def _prices(swarm: AsyncSwarm, models: Iterable[str]) -> dict[str, list[dict[str, float]]]:
+    """Return the known prices of the models. Empty without the extra `prices`."""
+    url = str(getattr(swarm.client, "base_url", "")) or None
+    tables = {model: price_table(model, url) for model in models}
+    return {model: table for model, table in tables.items() if table}
 
 
 def _as_data(graph: Graph, swarm: AsyncSwarm, *, has_settings: bool) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from aswarm import RateLimits, Usage
+from aswarm._values.usage import set_price
 from aswarm.cli.commands.batch import progress
 from aswarm.cli.commands.batch.progress import Counts, Reporter, duration, reporting
 
@@ -44,6 +45,8 @@ def test_the_details() -> None:
     now = counts(statuses=Counter(answer=18, error=2), before=30, bad=10, usage=Usage(total_tokens=4321))
     assert (now.done, now.progress()) == (60, "60/100")
     assert now.details() == "2.0/s, 20 s left, 4,321 tokens, 2 failed, 10 bad lines"
+    set_price(priced := Usage(1_000_000, 0, 1_000_000, 1), "gpt-4o", None, {})
+    assert counts(usage=priced).summary()[-1] == "1,000,000 tokens (1,000,000 in, 0 out) in 1 completion for $2.5000"
     now.unknown_calls, now.items_with_unknown_calls = 3, 2
     assert now.details().endswith("10 bad lines, 3 calls with unknown outcome")
 

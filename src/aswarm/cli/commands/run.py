@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     metavar="MODULE:TYPE",
     help="The type of the answer: module:attribute, or path/to/file.py:attribute. The answer is written as JSON, at the end.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Print agent names, calls and handoffs to stderr.")
+@click.option("-v", "--verbose", is_flag=True, help="Print agent names, calls, handoffs and cache misses to stderr.")
 @click.option("--debug", is_flag=True, help="Print every request and answer to stderr, as Swarm's debug mode does.")
 def run(
     agent: str,

@@ -119,7 +119,7 @@ export class RunView {
 	completed(entry) {
 		const turn = this.turn;
 		const message = entry.message;
-		Object.assign(turn, { done: true, doneAt: entry.at, usage: entry.usage, message });
+		Object.assign(turn, { done: true, doneAt: entry.at, usage: entry.usage, cacheMiss: entry.cache_miss, message });
 		turn.text = textOf(message.content) || turn.text;
 		turn.refusal = message.refusal || turn.refusal;
 		(message.tool_calls || []).forEach((each, index) => {

@@ -116,26 +116,46 @@ function Requests() {
 		${request.tools.map((tool) => html`<${Tool} tool=${tool} />`)}`;
 }
 
+// The cost in dollars; NaN without a price of the model.
+function costOf({ turn, usage }) {
+	const node = Object.values(state.graphs).flatMap((graph) => graph.agents).find((each) => each.name === turn.agent);
+	const table = state.prices?.[turn.requests.at(-1)?.model ?? node?.model] || [];
+	const rates = table.findLast((each) => usage.prompt_tokens > each.above) || table[0] || {};
+	const parts = usage.details?.prompt_tokens_details || {};
+	const cached = Math.min(parts.cached_tokens || 0, usage.prompt_tokens);
+	const written = Math.min(parts.cache_write_tokens || parts.cache_creation_tokens || 0, usage.prompt_tokens - cached);
+	return rates.requests + (usage.prompt_tokens - cached - written) * rates.input_tokens + cached * rates.cache_read_tokens
+		+ written * rates.cache_write_tokens + usage.completion_tokens * rates.output_tokens;
+}
+
+const dollars = (cost) => `$${cost.toFixed(cost < 1 ? 4 : 2)}`;
+const missText = ({ kind, where, lost_tokens: lost }) => `${count(lost)} tokens again, ${kind}${where ? `: ${where}` : ""}`;
+
 function Tokens() {
 	const turns = runsInOrder().flatMap((view) => view.turns).filter((turn) => turn.usage);
 	if (!turns.length) return html`<${Empty}>The tokens of turns and agents, after the first answer.<//>`;
-	const rows = turns.map((turn) => ({ agent: turn.agent, turn: turn.number, usage: turn.usage }));
+	const rows = turns.map((turn) => ({ agent: turn.agent, number: turn.number, turn, usage: turn.usage }));
 	const total = (list) => ({
 		input: sum(list, (row) => row.usage.prompt_tokens),
 		cached: sum(list, (row) => row.usage.details?.prompt_tokens_details?.cached_tokens || 0),
 		output: sum(list, (row) => row.usage.completion_tokens),
+		cost: sum(list, costOf),
 	});
 	const agents = [...new Set(rows.map((row) => row.agent))];
 	const all = total(rows);
+	const missed = rows.filter((row) => row.turn.cacheMiss);
 	const most = Math.max(...rows.map((row) => row.usage.total_tokens), 1);
-	return html`<${Rows} rows=${[["Tokens", count(all.input + all.output)], ["Input cached", `${all.input ? Math.round((all.cached / all.input) * 100) : 0} %`]]} />
+	return html`<${Rows} rows=${[["Tokens", count(all.input + all.output)], ["Input cached", `${all.input ? Math.round((all.cached / all.input) * 100) : 0} %`],
+		...(all.cost >= 0 ? [["Cost", dollars(all.cost)]] : [])]} />
 		<h2 class=label>By agent<//>
 		<${Rows} rows=${agents.map((agent) => {
-			const { input, cached, output } = total(rows.filter((row) => row.agent === agent));
-			return [html`<b class=${hue(agent)}>${agent}<//>`, `${count(input)} in, ${count(cached)} cached, ${count(output)} out`];
+			const { input, cached, output, cost } = total(rows.filter((row) => row.agent === agent));
+			return [html`<b class=${hue(agent)}>${agent}<//>`, `${count(input)} in, ${count(cached)} cached, ${count(output)} out${cost >= 0 ? `, ${dollars(cost)}` : ""}`];
 		})} />
+		${missed.length > 0 && html`<h2 class=label>Cache misses<//><${Rows} rows=${missed.map((row) => [
+			html`<b class=${hue(row.agent)}>${row.agent} <i>turn ${row.number}</i><//>`, missText(row.turn.cacheMiss)])} />`}
 		<h2 class=label>By turn<//>
-		<ol>${rows.map((row) => html`<li class=${`bar-row ${hue(row.agent)}`}><span class=name>${row.agent} <i>turn ${row.turn}</i><//>
+		<ol>${rows.map((row) => html`<li class=${`bar-row ${hue(row.agent)}`}><span class=name>${row.agent} <i>turn ${row.number}</i><//>
 			<span class=time>${count(row.usage.total_tokens)}<//>
 			<span class=lane aria-hidden=true><i class="bar model" style=${{ left: 0, width: `${(row.usage.prompt_tokens / most) * 100}%` }}></i>
 			<i class="bar out" style=${{ left: `${(row.usage.prompt_tokens / most) * 100}%`, width: `${(row.usage.completion_tokens / most) * 100}%` }}></i><//><//>`)}<//>

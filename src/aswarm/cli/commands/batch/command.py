@@ -50,7 +50,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     "`question`. It can also have `id`, `context_variables` and `metadata`; the metadata of CSV are its other columns. If the messages end with open calls, it can have "
     "`resume`, as for the option --resume of `aswarm run`. An invalid line is reported, and written to another file "
     "(out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, waiting, refusal, max_turns, budget, error), "
-    "text, output (if the answer has a type), agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls "
+    "text, output (if the answer has a type), agent, usage, cost (in dollars, if it is known), attempts, duration in seconds, error, unknown_calls (the tool calls "
     "whose outcome is unknown), waiting (the calls that wait for a decision), metadata, context_variables, input_digest and "
     "messages.\n\nWith --store, failed items run again, so an output can have several lines for one id: "
     "the last line of an id counts. A crash may have cut off a line: skip each line that is not JSON.",

@@ -44,6 +44,7 @@ def line_of(outcome: BatchResult, *, messages: bool) -> bytes:
         **({} if (output := output_of(response)) is None else {"output": output}),
         "agent": response.agent.name if response.agent else None,
         "usage": jsonable(outcome.usage),
+        **({} if (cost := outcome.usage.cost) is None else {"cost": cost}),
         "attempts": outcome.attempts,
         "duration": round(outcome.duration, 3),
         "error": error_of(outcome.error),

@@ -122,7 +122,7 @@ class Counts:
         usage = self.usage
         lines.append(
             f"{counted(usage.total_tokens, 'token')} ({usage.prompt_tokens:,} in, {usage.completion_tokens:,} out) "
-            f"in {counted(usage.requests, 'completion')}"
+            f"in {counted(usage.requests, 'completion')}{f' for ${usage.cost:,.4f}' if usage.cost else ''}"
         )
         return lines
 
