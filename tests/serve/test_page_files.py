@@ -21,8 +21,8 @@ LICENSE = SOURCE / "vendor" / "LICENSE.txt"
 
 
 def test_the_page_is_small() -> None:
-    """All files together have less than 120,000 bytes."""
-    assert sum(path.stat().st_size for path in FILES) < 120_000
+    """All files together have less than 125,000 bytes."""
+    assert sum(path.stat().st_size for path in FILES) < 125_000
 
 
 def test_every_file_is_in_the_installed_package() -> None:
