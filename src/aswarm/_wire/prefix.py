@@ -21,6 +21,7 @@ from aswarm._values.usage import Usage, cached_tokens, set_price
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 
 from .request import CompletionRequest
+from .responses_items import is_compaction
 
 T = TypeVar("T")
 _LEAST, _SHARE = 2_000, 0.05  # a smaller miss is not reported
@@ -144,7 +145,7 @@ def _is_compacted(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Return whether the provider has replaced earlier messages by an item since the last request."""
     new: Sequence[Any] = now["messages"][len(before["messages"]) :]
     items = (item for message in new for item in message.get(OUTPUT_ITEMS) or ())
-    return any(is_object(item) and item.get("type") == "compaction" for item in items)
+    return any(is_object(item) and is_compaction(item) for item in items)
 
 
 # --- the first difference ---------------------------------------------------------------------------------------------

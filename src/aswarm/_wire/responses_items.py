@@ -18,6 +18,8 @@ from aswarm._values.wire_messages import OUTPUT_ITEMS, is_json_object
 DONE_CALL = "responses_done_call"
 # The item types of calls, and the key of their arguments or input.
 CALL_TYPES = {"function_call": "arguments", "custom_tool_call": "input"}
+_INSTRUCTING = frozenset({"system", "developer"})
+_LOADED_TOOLS = frozenset({"additional_tools", "mcp_list_tools", "tool_search_call", "tool_search_output"})
 _REASONING_PARTS = frozenset({"summary_text", "reasoning_text"})
 NEXT_PART = "\n\n"  # between two messages of one response, and between two parts of its reasoning
 # Items that only a client sends, such as answers to calls. A message of the model with such an item was edited by a caller.
@@ -120,6 +122,28 @@ def items_to_replay(message: Message, readable: Sequence[str]) -> Sequence[Item]
     if message.get("reasoning_content") and not reasoning:
         return None
     return items if _matches(message, items) else None
+
+
+def is_compaction(item: Item) -> bool:
+    """Return whether the item stands for all items before it: the server has compacted them (`context_management`)."""
+    return item.get("type") == "compaction" and bool(item.get("encrypted_content"))
+
+
+def from_compaction(items: Sequence[Item]) -> Sequence[Item] | None:
+    """Return the items of one response from its last compaction item on; None if it has none.
+
+    The answers to calls of this response follow, and the API rejects an answer without its call, and a call without its
+    reasoning. So nothing is left out if a call precedes the item.
+    """
+    start = next((at for at in range(len(items) - 1, -1, -1) if is_compaction(items[at])), None)
+    if start is None:
+        return None
+    return items if any(item["type"] in CALL_TYPES for item in items[:start]) else items[start:]
+
+
+def outlives_compaction(item: Item) -> bool:
+    """Return whether an item is still sent after a later compaction item: instructions, and definitions of loaded tools."""
+    return item.get("role") in _INSTRUCTING or item.get("type") in _LOADED_TOOLS
 
 
 def _with_arguments(item: Item) -> Item:

@@ -1,7 +1,8 @@
 """Body of a request for the Responses API, from a body of Chat Completions.
 
-The module converts settings, tools and messages, and never sends them. Each request contains the whole history. By default
-`store` is false. The history of a run only grows, so a request reuses the input items of the previous request.
+The module converts settings, tools and messages, and never sends them. Each request contains the whole history; after a compaction
+by the server, only the later part. By default `store` is false. The history of a run only grows, so a request reuses the input
+items of the previous request.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from aswarm._values.json import is_array, is_object, shown
 from aswarm._values.messages import Message, text_of
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 
-from .responses_items import Item, items_to_replay, objects_in
+from .responses_items import Item, from_compaction, items_to_replay, objects_in, outlives_compaction
 
 # The limit of output tokens has two names in Chat Completions, and another name in the Responses API.
 _RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
@@ -207,6 +208,9 @@ class InputHistory:
                 items.append(_assistant_item(content) if role == "assistant" else message)
             elif role == "assistant":
                 replayed = items_to_replay(message, self.readable)
+                if replayed is not None and (compacted := from_compaction(replayed)) is not None:
+                    # The server has the earlier items in encrypted form. They stay in the history, for another provider.
+                    items, replayed = [*filter(outlives_compaction, items)], compacted
                 items += _plain_items(message) if replayed is None else replayed
                 if calls := message.get("tool_calls"):
                     outputs = (

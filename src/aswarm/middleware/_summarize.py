@@ -56,7 +56,8 @@ def summarize(agent: Agent, *, above_tokens: int, store: MutableMapping[str, str
 
     If the agent fails, the run gets a CompletionError that names the agent. No chunk was shown yet, so `retry` may retry. If
     the agent writes no text, the run ends with a RunError. Raises ConfigurationError for an agent with functions, with an
-    `output`, or with instructions that are a function, and if `above_tokens` is less than 1.
+    `output`, or with instructions that are a function, and if `above_tokens` is less than 1. A run raises it if the server compacts
+    the conversation too (`context_management`).
     """
     if type(above_tokens) is not int or above_tokens < 1:
         raise ConfigurationError(f"above_tokens must be a whole number from 1, not {above_tokens!r}")
@@ -71,6 +72,11 @@ def summarize(agent: Agent, *, above_tokens: int, store: MutableMapping[str, str
 
     def wrap(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            if request.body.get("context_management"):
+                raise ConfigurationError(
+                    f"the agent {request.agent.name!r} has context_management in its model_settings, so the server compacts the "
+                    "conversation, and `summarize` would do it again; remove one of the two"
+                )
             if estimated_tokens(request.body) > above_tokens:
                 shortening = _Shortening(agent, above_tokens, summaries, handlers, request)
                 request.body["messages"] = await shortening.messages()
