@@ -159,7 +159,7 @@ async def test_a_text_in_place_of_an_answer_with_a_type_holds_for_the_run() -> N
     scene = Scene(calls=())
     # The message in which the run asks again would pass the check.
     guard = guard_input(lambda checked: Say("No.") if "bad" in checked.text else None)
-    with pytest.raises(OutputError, match="asked again 1 times"):
+    with pytest.raises(OutputError, match="asked again once"):
         await scene.run(guard, messages="bad", output=int)
     assert scene.asked == []
 

@@ -144,6 +144,24 @@ async def test_types_of_every_kind(kind: Any, text: str, value: object) -> None:
     assert schema["type"] == "object"
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "schema_name"),
+    [
+        (Trip | int | None, "Trip | int | None", "Trip___int___None"),
+        (list[Trip], "list[Trip]", "list_Trip_"),
+        (Annotated[int, Field(ge=3)], "int", "int"),
+        (Literal["a.b"], "Literal['a.b']", "Literal__a_b__"),
+    ],
+)
+async def test_a_type_is_named_without_modules(kind: Any, name: str, schema_name: str) -> None:
+    """The error and the schema for the server have the names of the classes, not the modules or the metadata of a hint."""
+    scene = Scene(*["{}"] * 3, functions=())
+    with pytest.raises(OutputError) as caught:
+        await scene.run(output=Output(kind, retries=2))
+    assert f"no answer of the type {name}, and was asked again 2 times;" in str(caught.value)
+    assert scene.bodies[0]["response_format"]["json_schema"]["name"] == schema_name
+
+
 async def test_a_wrong_answer_is_asked_for_again() -> None:
     """The model gets pydantic's lines in a message of the user, and `output` is the last answer."""
     scene = Scene('{"days": "x"}', ROME, functions=())

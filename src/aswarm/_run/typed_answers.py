@@ -181,8 +181,9 @@ class TypedAnswers:
     def _count(self, output: Output[Any], answer: AnswerType, fault: str) -> None:
         self._invalid += 1
         if self._invalid > output.retries and not self.is_last:
+            times = "once" if output.retries == 1 else f"{output.retries} times"
             self.error = OutputError(
-                f"the model gave no answer of the type {answer.name}, and was asked again {output.retries} times; the "
+                f"the model gave no answer of the type {answer.name}, and was asked again {times}; the "
                 f"last answer is wrong:\n{fault}"
             )
 

@@ -13,6 +13,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     Concatenate,
     Generic,
@@ -219,7 +220,7 @@ def _make_answer_type(wanted: Any, strict: bool, /) -> AnswerType:
     return AnswerType(
         wanted,
         strict,
-        wanted.__name__ if isinstance(wanted, type) else str(wanted),
+        _name_of(wanted),
         schema if others else None,
         str in members,
         adapter,
@@ -227,6 +228,19 @@ def _make_answer_type(wanted: Any, strict: bool, /) -> AnswerType:
         # In strict mode the model must send all keys. So null stands for an omitted key, if the key does not allow null.
         frozenset(key for key in optional if b'"null"' not in to_json(schema["properties"][key])),
     )
+
+
+def _name_of(wanted: Any) -> str:
+    """Return the name of the type, without modules and without the metadata of `Annotated`."""
+    origin = get_origin(wanted)
+    if origin in (Union, types.UnionType):
+        return " | ".join(map(_name_of, get_args(wanted)))
+    if origin is Annotated:
+        return _name_of(get_args(wanted)[0])
+    if origin is None:
+        return "None" if wanted is types.NoneType else str(getattr(wanted, "__name__", wanted))
+    text = str(wanted).removeprefix("typing.")
+    return text if origin is Literal else re.sub(r"\b(?:\w+\.)+", "", text)
 
 
 _cached_answer_type = lru_cache(maxsize=128)(_make_answer_type)

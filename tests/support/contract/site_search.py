@@ -19,21 +19,21 @@ PAGES = {
     "deferred tools, external tools, ask the user",
     "guides/batches-and-limits": "rate limit, rate limits, 429, backoff, tokens per minute, batch, csv, throttle, bulk, too many requests",
     "guides/budgets": "budget, budgets, cost, max tokens, usage limits, token limit, price, recursion limit, infinite loop, cost "
-    "tracking, token usage",
+    "tracking, token usage, price of a run",
     "guides/code-mode": "code mode, sandbox, programmatic tool calling, code interpreter, codeact",
     "guides/command-line": "cli, command line, visualization",
     "guides/concurrency": "concurrency, parallel tool calls, eager tools, concurrent tools",
     "guides/conversations": "session, sessions, conversation, conversations, chat history, sqlite, postgresql, persistence, thread id, checkpoint, "
     "checkpointer, time travel, fork, redis, multi-turn, snapshot, store, multi turn",
     "guides/durable": "durable execution, temporal, dbos, crash recovery, celery, worker, queue, workflow engine, background job, "
-    "idempotency",
+    "idempotency, durable workflow",
     "guides/evals": "evals, evaluation, llm as a judge, dataset, regression test",
     "guides/guards": "guardrails, guardrail, moderation, tripwire, jailbreak",
     "guides/history": "context window, trim history, summarize, long history, compaction, truncate, handoff filter",
     "guides/mcp": "mcp, model context protocol, mcp server, tool filter, allowed tools, stdio",
     "guides/memory": "memory, long-term memory, remember, user profile",
     "guides/middleware": "middleware, retry, retries, fallback, cache, record, replay, hooks, callbacks, lifecycle, hedging, pii, retry "
-    "policy, fallback model",
+    "policy, fallback model, FallbackModel",
     "guides/multi-agent": "handoff, handoffs, multi-agent, sub-agent, subagent, subagents, agent as tool, supervisor, orchestrator, router, workflow, "
     "parallel agents, fan out, delegate",
     "guides/openai-clients": "open webui, openai compatible",
@@ -44,7 +44,8 @@ PAGES = {
     "guides/recipes": "recipes, cookbook, deep research, research agent, planner, spreadsheet, rag, vector store, retrieval, "
     "embeddings, knowledge base",
     "guides/running": "sync, jupyter, images, run an agent, multimodal, vision, pdf, audio, run_sync, system prompt, temperature, "
-    "notebook, dynamic instructions, hosted tools, web search, max_turns",
+    "notebook, dynamic instructions, hosted tools, web search, max_turns, BinaryContent, "
+    "ImageUrl",
     "guides/security": "security, threat model, vulnerability",
     "guides/serving": "playground, ag-ui, vercel, http service",
     "guides/simulation": "simulation, race condition, chaos",
