@@ -259,7 +259,9 @@ async def test_a_stream_that_has_started_is_not_started_again() -> None:
     assert len(model.requests) == 1
 
 
-@pytest.mark.parametrize("odd", ["", (), ("model",), (None, None), (None, 7), (None, ""), (None, "a", "b")])
+@pytest.mark.parametrize(
+    "odd", ["", (), ("model",), (None, None), (None, 7), (None, ""), (None, "a", "b"), ["a", "b"], []]
+)
 def test_an_alternative_of_another_shape(odd: Any) -> None:
     """The error describes an alternative, and shows the value."""
     with pytest.raises(ConfigurationError, match=re.escape(f"the name of its model, not {odd!r}")):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError
+from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
 from aswarm.conversations import MessageBlock, last, own_turns, since_handoff, without_tool_results
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.wire.response_bodies import check_body
@@ -111,6 +111,10 @@ LOOSE: Any = {"role": "user", "content": "Hi"}
         ),
         (lambda _b, _a: [LOOSE], r"returned \[\{'role': 'user', 'content': 'Hi'\}\]; it must be"),
         (lambda blocks, _a: (block for block in blocks), "returned <generator"),
+        (
+            lambda messages: messages[-5:],
+            "<lambda> of the agent 'A' cannot be called: .*; it gets a list of blocks, and the agent$",
+        ),
         (_coroutine, r"_coroutine of the agent 'A' returned <coroutine"),
         (
             Chooser(),
@@ -136,6 +140,12 @@ async def test_a_function_that_cannot_be_used_is_named(function: Callable[..., A
     swarm = AsyncSwarm(ScriptedModel([]).client())
     with pytest.raises(ConfigurationError, match=text):
         await swarm.run(Agent(name="A", history=function), [*questions(2), USER])
+
+
+async def test_a_type_error_inside_of_the_function_is_raised() -> None:
+    swarm = AsyncSwarm(ScriptedModel([]).client())
+    with pytest.raises(RunError, match="TypeError: can only concatenate"):
+        await swarm.run(Agent(history=lambda blocks, _a: blocks + None), [USER])  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(

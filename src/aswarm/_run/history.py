@@ -152,7 +152,7 @@ class SentHistory:
         """
         name = getattr(function, "__qualname__", None) or repr(function)
         where = f"the history function {name} of the agent {agent.name!r}"
-        blocks = self._checked(function(self.blocks(), agent), where)
+        blocks = self._checked(_chosen(function, self.blocks(), agent, where), where)
         try:
             messages = list(chain.from_iterable(_on_wire(block, self._empty_content) for block in blocks))
         except ConfigurationError as error:
@@ -182,6 +182,18 @@ class SentHistory:
                 f"unchanged: {shown(last.get('content'), _SHOWN)}"
             )
         return list(chosen)
+
+
+def _chosen(function: Callable[..., Any], blocks: list[MessageBlock], agent: Agent, where: str) -> object:
+    try:
+        return function(blocks, agent)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next:
+            raise
+        # The function was not entered, because its parameters do not fit.
+        raise ConfigurationError(
+            f"{where} cannot be called: {error}; it gets a list of blocks, and the agent"
+        ) from error
 
 
 def _blocks_of(messages: Sequence[Message]) -> list[MessageBlock]:

@@ -88,9 +88,9 @@ def _checked(alternative: Any) -> tuple[CompletionSource | None, str | None]:
     match alternative:
         case str(model) if model:
             return None, model
-        case (client, str(model)) if model:
+        case (client, str(model)) if model and isinstance(alternative, tuple):
             return source_for(client), model
-        case _ if not isinstance(alternative, str | tuple):
+        case _ if not isinstance(alternative, str | tuple | list):
             return source_for(alternative), None
         case _:
             raise ConfigurationError(
