@@ -37,7 +37,8 @@ PAGES = {
     "guides/multi-agent": "handoff, handoffs, multi-agent, sub-agent, subagent, subagents, agent as tool, supervisor, orchestrator, router, workflow, "
     "parallel agents, fan out, delegate",
     "guides/openai-clients": "open webui, openai compatible",
-    "guides/performance": "performance, latency, prompt caching, aiohttp",
+    "guides/performance": "performance, latency, aiohttp",
+    "guides/prompt-caching": "prompt caching, cached tokens, cost of a run",
     "guides/production": "production, docker, kubernetes, deploy, prompt injection",
     "guides/providers": "anthropic, gemini, ollama, vllm, azure, litellm, proxy, responses api, claude, local model, openrouter, "
     "deepseek, base url, LitellmModel",
