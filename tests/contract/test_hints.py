@@ -77,6 +77,7 @@ MISTAKES = [
     ("AsyncSwarm(base_url='x')", "AsyncSwarm(AsyncOpenAI(base_url=...))"),
     ("Swarm(base_url='x')", "; pass it to the client: Swarm(OpenAI(base_url=...))"),
     ("AsyncSwarm(nothing=1)", "AsyncSwarm.__init__() got an unexpected keyword argument 'nothing'"),
+    ("AsyncSwarm('gpt-6-luna')", "or be a CompletionSource; got str; a model is AsyncSwarm(model=...)"),
     ("AsyncSwarm(resources=1)", "resources"),
     ("AsyncSwarm().run_sync(Agent(), 'Hi')", "use Swarm().run(agent, messages)"),
     ("AsyncSwarm().nothing", "'AsyncSwarm' object has no attribute 'nothing'"),

@@ -101,8 +101,9 @@ def source_for(
         return CompatibleClientSource(
             client, blocking or call_directly, _without_retries(client, chosen), chosen, include_usage=include_usage
         )
+    remedy = "; a model is AsyncSwarm(model=...)" if kind is str else ""
     raise ConfigurationError(
-        f"client must be an AsyncOpenAI, have {chosen.resource}.create, or be a CompletionSource; got {kind.__name__}"
+        f"client must be an AsyncOpenAI, have {chosen.resource}.create, or be a CompletionSource; got {kind.__name__}{remedy}"
     )
 
 
