@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -20,6 +21,7 @@ from aswarm.guards import guard_input
 from aswarm.middleware import Handlers, fallback
 from aswarm.sources import CompletionRequest, HTTPSource
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
+from aswarm.testing._scripted_responses import response
 from tests.support.openai_rules import AZURE, KNOWS_CACHING, OPENAI, PROXY, REFUSING, OpenAIRules
 from tests.support.providers.loopback import Reply, serve, spoken
 
@@ -172,7 +174,6 @@ async def test_a_refused_breakpoint_is_sent_once(api: Any, kind: str) -> None:
 
 
 def _run_blocking(model: OpenAIRules, api: Any) -> None:
-    import httpx
     from openai import OpenAI
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -201,6 +202,34 @@ async def test_http_source_repeats_a_refused_request(api: Any) -> None:
         for _ in range(2):
             assert (await AsyncSwarm(source).run(agent(), "Hi!")).text == "ok"
     assert list(map(is_shared, server.requests)) == [True, False, False]
+
+
+@dataclass
+class OwnClient:
+    """A client of another package, which has no hash, and sends to OpenAI's address."""
+
+    rules: OpenAIRules
+    base_url: httpx.URL = field(default_factory=lambda: httpx.URL(OPENAI))
+
+    @property
+    def responses(self) -> OwnClient:
+        return self
+
+    async def create(self, **body: Any) -> Any:
+        if fault := self.rules.fault(body):
+            raise Refused(fault)
+        return response(ScriptedAnswer("ok"))
+
+
+class Refused(Exception):
+    status_code = 400
+
+
+async def test_a_client_without_a_hash_repeats_each_refused_request() -> None:
+    """The refusal cannot be remembered for it."""
+    client = OwnClient(OpenAIRules([], refusing=[MODEL]))
+    for _ in range(2):
+        assert (await AsyncSwarm(client, api="responses").run(agent(), "Hi!")).text == "ok"
 
 
 @pytest.mark.parametrize("status", [400, 500])
@@ -234,10 +263,10 @@ async def test_a_forced_answer_keeps_the_tools(api: Any, allowed: bool) -> None:
     )
     client = model.client()
     for _ in range(2):
-        response = await AsyncSwarm(client, api=api).run(
+        ended = await AsyncSwarm(client, api=api).run(
             agent(), "Hi!", output=Trip, budget=Budget(turns=1, then="answer")
         )
-        assert response.output == Trip(city="Rome")
+        assert ended.output == Trip(city="Rome")
     assert [request.tool_names for request in model.requests][1::2] == [
         ["look", "final_answer"] if allowed else ["final_answer"]
     ] * 2

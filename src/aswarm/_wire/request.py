@@ -37,8 +37,8 @@ class CompletionRequest:
     Args:
         agent: The active agent.
         body: The keyword arguments of `chat.completions.create`. A middleware or a source may change this dict: the history
-            and other requests do not share it. The messages may have content that only the Responses API accepts; see
-            `chat_body`.
+            and other requests do not share it. The messages may have content that only the Responses API accepts, and
+            "tool_choice" a form that only OpenAI's own servers accept; see `chat_body`.
         max_retries: The number of retries that the client may make; None lets the client decide. It is 0 if rate limits or
             a middleware retry the request.
         source: The source that sends the request, instead of the client of the swarm and without its rate limits. None: the
@@ -71,7 +71,7 @@ class CompletionRequest:
         """Return the body for any server of Chat Completions; `body` does not change.
 
         The result has no output items of the Responses API (`responses_output`). Images and files of tool messages move to a
-        message of the user after the tool messages. If there is nothing to change, the result is `body` itself. Raises
+        message of the user after the tool messages. If the run forces a typed answer, its function is the only one. If there is nothing to change, the result is `body` itself. Raises
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
         return openai_chat_body(narrowed(self))
