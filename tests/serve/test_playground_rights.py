@@ -160,11 +160,12 @@ async def test_a_wrong_change_is_refused_with_its_place(context: Any, param: str
 
 
 async def test_values_that_cannot_be_stored_are_refused() -> None:
-    """A number of 5,000 digits, half a surrogate pair, infinity, and a context larger than a request may be."""
+    """A number of 5,000 digits, half a surrogate pair, infinity, a number that becomes infinity, and a context larger than a request may be."""
     bodies = {
         b'{"n": %s}' % (b"9" * 5000): 422,
         b'{"text": "\\ud800"}': 422,
         b'{"n": Infinity}': 422,
+        b'{"n": [1e999]}': 422,
         b'{"n": "%s"}' % (b"x" * 1_000_000): 413,
         b'{"n": %s1%s}' % (b"[" * 5000, b"]" * 5000): 422,
     }
@@ -174,7 +175,9 @@ async def test_values_that_cannot_be_stored_are_refused() -> None:
             answer = await it.ann.post(RUNS, content=body, headers={"content-type": "application/json"})
             assert answer.status_code == status, (changes[:40], answer.text[:300])
         assert await it.stored("c") is None
-        answer = await it.ann.post(RUNS, json=an_edit(deep=DEEP, __class__="x", context_variables={"a": 1}))
+        answer = await it.ann.post(
+            RUNS, json=an_edit(deep=DEEP, __class__="x", context_variables={"a": 1}, **{"": "\0"})
+        )
         assert answer.status_code == 202
 
 

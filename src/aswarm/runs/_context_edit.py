@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from aswarm._log.texts import checked_context
+from aswarm._values.errors import ConfigurationError
 
 from ._errors import AnswersRefused
 
@@ -31,6 +33,10 @@ class ContextEdit:
 
     def __post_init__(self) -> None:
         checked_context(self.changes)
+        try:
+            json.dumps(dict(self.changes), allow_nan=False)
+        except ValueError as error:
+            raise ConfigurationError(f"the changes of the context must be JSON: {error}") from error
 
     @property
     def names(self) -> list[str]:
@@ -42,5 +48,6 @@ class ContextEdit:
         if revision != self.revision:
             text = "the conversation has changed since its context was loaded; load it again, and repeat the change"
             raise AnswersRefused(text, code="conflict")
-        kept = {key: value for key, value in context.items() if key not in self.removed}
+        gone = {*self.removed}  # the list may be long
+        kept = {key: value for key, value in context.items() if key not in gone}
         return {**kept, **checked_context(self.changes)}

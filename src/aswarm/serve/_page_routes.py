@@ -24,7 +24,7 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, model_of
 from aswarm._values.json import jsonable
 from aswarm._values.messages import Message
-from aswarm._values.output import Output
+from aswarm._values.output import as_output
 from aswarm._values.prices import price_table
 from aswarm.graph import Graph, agent_graph
 from aswarm.guards._check import check_names
@@ -124,10 +124,10 @@ def _as_data(graph: Graph, swarm: AsyncSwarm, *, has_settings: bool) -> dict[str
 
 def _settings_of(agent: Agent, swarm: AsyncSwarm) -> dict[str, str]:
     """Return the settings of an agent as texts. They have no extra headers, queries and bodies, which may have secrets."""
-    asked, output = agent.instructions, agent.output
+    asked, output = agent.instructions, as_output(agent.output)
     settings = {"instructions": asked if isinstance(asked, str) else f"the function {_name_of(asked)}"}
     if output is not None:
-        settings["output"] = _name_of(output.type if isinstance(output, Output) else output)
+        settings["output"] = _name_of(output.type)
     if checks := _checks_of(agent, swarm):
         settings["guards"] = ", ".join(checks)
     if agent.tool_choice is not None:
@@ -139,8 +139,8 @@ def _settings_of(agent: Agent, swarm: AsyncSwarm) -> dict[str, str]:
 def _checks_of(agent: Agent, swarm: AsyncSwarm) -> list[str]:
     """Return the names of the checks of an agent: of the guards of the swarm, and of its structured output."""
     middleware = () if swarm._middleware is None else swarm._middleware.wraps
-    check = agent.output.check if isinstance(agent.output, Output) else None
-    of_output = [] if check is None else [f"{_name_of(check)} (output)"]
+    output = as_output(agent.output)
+    of_output = [] if output is None or output.check is None else [f"{_name_of(output.check)} (output)"]
     return [*(name for each in middleware for name in check_names(each, agent.name)), *of_output]
 
 

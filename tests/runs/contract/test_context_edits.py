@@ -40,11 +40,11 @@ async def test_an_approval_with_a_change_of_the_context(place: Open, workshop: W
         with pytest.raises(AnswersRefused) as refused:
             await it.runs.start(approval(asked, "stale", notes=["a", "b"]))
         assert (refused.value.code, workshop.erased) == ("conflict", [])
-        new = approval(asked, (await context_of(it))[0], notes=["a", "b"])
+        new = approval(asked, (await context_of(it))[0], notes=["a", "b"], nul="\0")
         answered = await it.runs.start(new)
         entries = await entries_of(answered)
-        assert entries[0].fields["edited"] == ["notes"]
-        assert (await context_of(it))[1] == {"notes": ["a", "b", "new"]}
+        assert entries[0].fields["edited"] == ["notes", "nul"]
+        assert (await context_of(it))[1] == {"notes": ["a", "b", "new"], "nul": "\0"}
         assert (await it.runs.start(new)).id == answered.id
         assert workshop.erased == ["draft"]
 

@@ -74,7 +74,7 @@ def _context_edit(value: object) -> ContextEdit:
     )
     try:
         return ContextEdit(changes=changes, removed=removed, revision=revision)
-    except ConfigurationError as error:
+    except ConfigurationError as error:  # a number such as 1e999
         raise fault_at("context.set", str(error)) from error
 
 
