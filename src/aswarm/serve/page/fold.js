@@ -51,7 +51,7 @@ export class RunView {
 		switch (entry.type) {
 			case "RunStarted":
 				this.status = "running";
-				Object.assign(this, { started: entry.at, agent: entry.agent, asked: entry.messages, before: entry.before, edited: entry.edited || [] });
+				Object.assign(this, { started: entry.at, agent: entry.agent, asked: entry.messages, before: entry.before, edited: entry.edited || [], model: entry.model });
 				this.first = this.context = entry.context_variables || {};
 				if (entry.calls.length) {
 					this.addTurn(entry, 0);

@@ -119,7 +119,7 @@ function Requests() {
 // The cost in dollars; NaN without a price of the model.
 function costOf({ turn, usage }) {
 	const node = Object.values(state.graphs).flatMap((graph) => graph.agents).find((each) => each.name === turn.agent);
-	const table = state.prices?.[turn.requests.at(-1)?.model ?? node?.model] || [];
+	const table = state.prices?.[turn.requests.at(-1)?.model ?? state.views.get(turn.run)?.model ?? node?.model] || [];
 	const rates = table.findLast((each) => usage.prompt_tokens > each.above) || table[0] || {};
 	const parts = usage.details?.prompt_tokens_details || {};
 	const cached = Math.min(parts.cached_tokens || 0, usage.prompt_tokens);
