@@ -184,6 +184,9 @@ def _run_blocking(model: OpenAIRules, api: Any) -> None:
     client = OpenAI(api_key="scripted", base_url=OPENAI, max_retries=0, http_client=http_client)
     for name in ("gpt-6-sol", "gpt-6-sol", MODEL):
         Swarm(client, api=api).run(agent(model=name), "Hi!")
+    Swarm(client, api=api, prompt_cache=False).run(agent(), "Hi!")
+    assert not is_shared(model.bodies.pop())
+    model.requests.pop()
 
 
 @APIS

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -64,8 +65,9 @@ def has_breakpoint(request: CompletionRequest) -> bool:
         return False
     if body["messages"][:1] != [{"role": "system", "content": instructions}] or _is_set_otherwise(body):
         return False
-    size = len(instructions.encode())
-    return size >= _LEAST_SIZE or size + len(str(body.get("tools", ""))) >= _LEAST_SIZE
+    own_size = len(instructions.encode("utf-8", "replace"))
+    sizes = accumulate(map(len, map(str, body.get("tools") or ())), initial=own_size)
+    return any(size >= _LEAST_SIZE for size in sizes)  # reads only as many tools as needed
 
 
 def _is_set_otherwise(body: Mapping[str, Any]) -> bool:
