@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from aswarm import ConfigurationError
+from aswarm._runtime import clocks
 from aswarm.conversations import Change, Conflict, Store, Stored
 from aswarm.types import UnknownCall
 from tests.support.conversations.stores import KINDS, change, user
@@ -188,6 +189,21 @@ async def test_a_list_has_the_last_updated_first(store: Store) -> None:
     [last] = await store.list(limit=1)
     assert last == found[0]
     assert list(await store.list(before=last.updated)) == found[1:]
+
+
+@pytest.mark.parametrize("search", ["", "order"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 20])
+async def test_pages_have_each_conversation_once(store: Any, search: str, limit: int, monkeypatch: Any) -> None:
+    """Several conversations were updated at the same time, which may be the last time of a page."""
+    times = [5, 1, 3, 3, 5, 3, 2, 3, 1, 5, 5, 4]
+    for number, time in enumerate(times):
+        monkeypatch.setattr(clocks, "time", lambda time=time: float(time))
+        await store.write(f"u/{number:02}", change(None, user("My order?")))
+    options: dict[str, Any] = {"search": search} if search else {}
+    found: list[Any] = []
+    while page := await store.list(limit=limit, before=found[-1].updated if found else None, **options):
+        found += page
+    assert [int(each.id[2:]) for each in found] == sorted(range(12), key=lambda number: (-times[number], number))
 
 
 @pytest.mark.parametrize("search", ["", "order"])

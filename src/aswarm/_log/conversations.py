@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
@@ -210,11 +210,17 @@ class Wanted(NamedTuple):
 
 
 def summaries(wanted: Wanted) -> Transaction[list[ConversationSummary]]:
-    """Return conversations, the last updated first."""
+    """Return conversations, the last updated first.
+
+    A page ends with all conversations of one time, so that the next page, which starts before this time, leaves none out.
+    """
     where, values = wanted.where()
+    last = f"SELECT updated FROM aswarm_conversation {where} ORDER BY updated DESC LIMIT 1 OFFSET ?"  # noqa: S608 - as below
+    oldest = yield last, (*values, wanted.limit - 1)
     # A query of its own for the ids, because SQLite would read the first message of each row before it sorts the rows.
-    ids = f"SELECT id FROM aswarm_conversation {where} ORDER BY updated DESC, id LIMIT ?"  # noqa: S608 - there is no data in it
-    return (yield from _summaries(f"WHERE id IN ({ids}) ORDER BY updated DESC, id", (*values, wanted.limit)))
+    ids = f"SELECT id FROM aswarm_conversation {where} AND updated >= ?"  # noqa: S608 - there is no data in it
+    since = oldest[0][0] if oldest else 0.0
+    return (yield from _summaries(f"WHERE id IN ({ids}) ORDER BY updated DESC, id", (*values, since)))
 
 
 def _where(conditions: Mapping[str, object]) -> tuple[str, list[object]]:
@@ -255,9 +261,13 @@ def search(wanted: Wanted, words: str) -> Transaction[list[ConversationSummary]]
     """
     sought, matches, start, size = _folded(words), set[str](), 0, _CONVERSATIONS_AT_ONCE
     where, values = wanted.where()
-    newest = f"SELECT id, title FROM aswarm_conversation {where} ORDER BY updated DESC, id LIMIT ? OFFSET ?"  # noqa: S608 - as above
-    while len(matches) < wanted.limit:
+    newest = f"SELECT id, title, updated FROM aswarm_conversation {where} ORDER BY updated DESC, id LIMIT ? OFFSET ?"  # noqa: S608 - as above
+    # The matches of the last time are not complete before the rows have reached an earlier time.
+    times, oldest = dict[str, float](), float("inf")
+    while sum(times[match] > oldest for match in matches) < wanted.limit:
         rows = yield newest, (*values, size, start)
+        times |= {row[0]: row[2] for row in rows}
+        oldest = rows[-1][2] if rows else oldest
         ids = [row[0] for row in rows]
         some = (yield from _with_text(sought, f"WHERE conversation IN ({marks(ids)})", ids)) | _titled(sought, rows)
         matches |= some
@@ -272,8 +282,9 @@ def search(wanted: Wanted, words: str) -> Transaction[list[ConversationSummary]]
     listed: list[ConversationSummary] = []
     for part in chunks(sorted(matches), _MOST_VALUES):
         listed += yield from _summaries(f"WHERE id IN ({marks(part)})", part)
-    fitting = filter(wanted.has, listed)
-    return sorted(fitting, key=lambda summary: (-summary.updated, summary.id))[: wanted.limit]
+    fitting = sorted(filter(wanted.has, listed), key=lambda summary: (-summary.updated, summary.id))
+    last = fitting[wanted.limit - 1].updated if wanted.limit <= len(fitting) else 0.0
+    return [summary for summary in fitting if summary.updated >= last]
 
 
 def _folded(text: str) -> str:
@@ -281,8 +292,8 @@ def _folded(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def _titled(sought: str, rows: Sequence[tuple[str, str]]) -> set[str]:
-    return {conversation for conversation, title in rows if sought in _folded(title)}
+def _titled(sought: str, rows: Sequence[tuple[Any, ...]]) -> set[str]:
+    return {conversation for conversation, title, *_ in rows if sought in _folded(title)}
 
 
 def _with_text(sought: str, where: str, values: Sequence[object]) -> Transaction[set[str]]:

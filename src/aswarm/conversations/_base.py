@@ -60,6 +60,8 @@ class SQLStore(Store):
         """
         if stop is not None and stop not in get_args(StopReason):
             raise ConfigurationError(f"stop must be one of {', '.join(get_args(StopReason))}, not {stop!r}")
+        if limit < 1:
+            return []
         words, wanted = database_text(search), _statements.Wanted(database_text(prefix), limit, before, stop)
         if words.strip():
             return await self._database.read(partial(_statements.search, wanted, words))

@@ -68,7 +68,8 @@ class Store(ABC):
 
         Args:
             prefix: Only conversations with ids that start with this text.
-            limit: The maximum of conversations.
+            limit: The maximum of conversations. A page may be longer by conversations with equal `updated`, which must not be
+                divided, so that `before` leaves none out.
             before: Only conversations that were updated before this time, in seconds since the epoch. For the next page, pass
                 the `updated` of the last conversation.
             stop: Only conversations whose last run stopped for this reason. `stop="waiting"`: a call waits for a decision.

@@ -1,6 +1,7 @@
 """Random snippets, and their execution by Python itself with the written rule for the order of calls.
 
-The rule: a call starts when the code is blocked on it; the calls of one round get their results together, in call order.
+The rule: a call starts when the code is blocked on it; the calls of one round get their results together, in call order;
+a failed gather continues the code around it before the other coroutines of the gather.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class Reference:
         elif error is not None:
             if not gather.has_failed:
                 gather.has_failed = True
-                self._ready.append((gather.owner, None, error))
+                self._ready.appendleft((gather.owner, None, error))
         else:
             gather.results[task.position] = value
             gather.left -= 1
