@@ -35,7 +35,7 @@ class NewRunKeywords(ItemKeywords, total=False):
     execute_tools: bool
     run_id: str | None
     prompt_cache_key: str | None
-    prompt_cache_options: Mapping[str, Any] | None
+    prompt_cache_options: Mapping[str, object] | None  # with Any, mypy would return Any from `run(..., **keywords)`
 
 
 class RunKeywords(NewRunKeywords, total=False):
