@@ -126,6 +126,7 @@ CURSORS: list[Any] = [
     ({"": (None, ["a", "b", "a"])}, ["a", "b"], "the first of each name is used: a"),
     ({"": ("x", ["a"]), "x": (None, ["b", "a"])}, ["a", "b"], "the first of each name is used: a"),
     ({"": ("x", ["a"]), "x": (None, ["b"])}, ["a", "b"], ""),
+    ({"": ("x", ["c", "b"]), "x": (None, ["a"])}, ["a", "b", "c"], ""),  # sorted, because the order may change
 ]
 
 

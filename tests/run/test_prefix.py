@@ -123,6 +123,7 @@ def model_of(drawn: list[Any], is_openai: bool, reasons: bool) -> ScriptedModel:
     return OpenAIRules(answer) if is_openai else ScriptedModel(answer)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not KNOWS_CACHING, reason="the types of this openai have no prompt caching")
 @given(
     drawn=STEPS,
