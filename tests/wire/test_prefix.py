@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from itertools import count
@@ -16,8 +17,11 @@ from aswarm._wire.prefix import first_difference
 from aswarm.conversations import without_tool_results
 from aswarm.events import CacheMiss, CompletionFinished
 from aswarm.extensions import CompletionRequest, Handlers
-from aswarm.middleware import fallback, hedge, redact, retry, summarize
+from aswarm.middleware import diagnose_cache, fallback, hedge, redact, retry, summarize
+from aswarm.testing import RawAnswer, ScriptedAnswer, call
+from aswarm.testing._scripted_responses import response
 from aswarm.tools import agent_tool, tool
+from tests.support.openai_rules import OpenAIRules
 from tests.support.runtime.virtual_time import virtual_backend
 from tests.support.wire.caching_model import CachingModel
 
@@ -242,6 +246,54 @@ async def test_a_trimmed_history() -> None:
     assert all(where is not None and where.startswith("messages[") for where in named)
 
 
+async def test_a_compaction_item_of_the_provider() -> None:
+    """The provider has replaced the earlier messages by an item, so its prompt is another one, on purpose."""
+
+    class Compacting(CachingModel):
+        async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            async for chunk in super().complete(request):
+                chunk["choices"][0]["message"]["responses_output"] = [{"type": "compaction", "encrypted_content": "x"}]
+                self.forget()
+                yield chunk
+
+    agent = Agent(instructions=LONG, functions=[lookup])
+    first, second, _ = await misses(AsyncSwarm(Compacting(TURNS)), agent, "Go")
+    assert first is None
+    assert second is not None
+    assert (second.kind, second.where) == ("compacted", None)
+
+
+def function(name: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, **fields}}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "where"),
+    [
+        ({"tools": [function("a")]}, {}, "tool 0 'a' is gone"),
+        ({}, {"tools": [function("a")]}, "tool 0 'a' is new"),
+        ({"tools": [function("a", description="x")]}, {"tools": [function("a")]}, "tool 0 'a' has another description"),
+        ({"tools": [function("a", parameters={})]}, {"tools": [function("a")]}, "tool 0 'a' has other parameters"),
+        ({"tools": [function("a", strict=True)]}, {"tools": [function("a")]}, "tool 0 'a' changed"),
+        ({"tools": [{"type": "web_search"}]}, {"tools": ["odd"]}, "tool 0 'None' was 'web_search'"),
+        ({"verbosity": "low"}, {}, "the setting 'verbosity' changed"),
+        ({"tool_choice": "required"}, {}, "the setting 'tool_choice' changed"),
+        ({"messages": [{"role": "system", "content": SECRET}]}, {}, "the instructions are gone"),
+        ({}, {"messages": [{"role": "developer", "content": SECRET}]}, "the instructions are new"),
+        (
+            {"messages": [{"role": "system", "content": SECRET}]},
+            {"messages": [{"role": "system", "content": [{"type": "text", "text": SECRET}]}]},
+            "the instructions changed",
+        ),
+    ],
+)
+def test_each_difference_has_its_name(before: dict[str, Any], now: dict[str, Any], where: str) -> None:
+    body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    difference = first_difference({**body, **before}, {**body, **now})
+    assert difference is not None
+    assert difference.where == where
+
+
 # --- properties -------------------------------------------------------------------------------------------------------
 
 _TOOL = st.fixed_dictionaries(
@@ -310,3 +362,51 @@ async def test_a_report_comes_exactly_for_lost_tokens(steps: list[str], is_long:
         if miss is not None:
             assert (miss.kept_tokens, miss.lost_tokens) == (cached, lost)
             assert miss.kind == {"forget": "expired", "edit": "changed"}[done]
+
+
+# --- the diagnosis of the provider ------------------------------------------------------------------------------------
+
+
+def diagnosed(number: int, diagnosis: Any, *, streamed: bool) -> RawAnswer:
+    """An answer of the Responses API with 9,000 tokens of input, none of them from the cache."""
+    calls = [call("lookup", order="1")] if number < 4 else []
+    whole = response(ScriptedAnswer(None if calls else "Done.", calls=calls, usage=None))
+    usage = {"input_tokens": 9_000, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 0}}
+    whole |= {"id": f"resp_{number}", "usage": usage, "prompt_cache_diagnostics": diagnosis}
+    if not streamed:
+        return RawAnswer([json.dumps(whole).encode()], "application/json")
+    return RawAnswer([b"data: %b\n\n" % json.dumps({"type": "response.completed", "response": whole}).encode()])
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_the_diagnosis_of_the_provider_wins(streamed: bool) -> None:
+    """Each request names the last response. The reason of the provider is first, and a hit is no report."""
+    compacted = {"type": "cache_miss", "reason": "context_compacted", "cache_missed_tokens": 8_000}
+    changed = {"type": "cache_miss", "reason": "input_changed", "cache_missed_tokens": 5_000}
+    small = {"type": "cache_miss", "reason": "input_changed", "cache_missed_tokens": 10}
+    answers = [None, {"type": "cache_hit"}, compacted, changed, small]
+    model = OpenAIRules([diagnosed(at, each, streamed=streamed) for at, each in enumerate(answers)])
+    agent = Agent(
+        model="gpt-5.6", instructions="Help.", functions=[tool(lambda order: order, name="lookup", description="Look up.")],
+        model_settings={"prompt_cache_options": {"ttl": "30m"}},
+    )  # fmt: skip
+    swarm = AsyncSwarm(model.client(), api="responses", middleware=[diagnose_cache()])
+    reports = await misses(swarm, agent, "Go", deltas=streamed)
+    assert reports == [
+        None,
+        None,
+        CacheMiss("compacted", "context_compacted", 0, 8_000),
+        CacheMiss("changed", "input_changed", 0, 5_000),
+        None,
+    ]
+    asked = [request.body["prompt_cache_options"].get("comparison_response_id") for request in model.requests]
+    assert asked == [None, "resp_0", "resp_1", "resp_2", "resp_3"]
+    assert all(request.body["prompt_cache_options"]["ttl"] == "30m" for request in model.requests)
+
+
+async def test_only_the_responses_api_is_asked_for_a_diagnosis() -> None:
+    """A chat completion has another id, and a request to another client of a fallback has no field."""
+    model = CachingModel(TURNS)
+    agent = Agent(instructions=LONG, functions=[lookup])
+    assert await misses(AsyncSwarm(model, middleware=[diagnose_cache()]), agent, "Go") == [None, None, None]
+    assert not any("prompt_cache_options" in body for body in model.requests)

@@ -21,6 +21,7 @@ from aswarm._values.usage import Usage, cached_tokens, set_price
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 
 from .request import CompletionRequest
+from .responses_events import CACHE_HIT, DIAGNOSIS
 from .responses_items import is_compaction
 
 T = TypeVar("T")
@@ -94,6 +95,8 @@ class SentPrompts:
         now, before, cached = self._sent, self._answered, cached_tokens(usage)
         if now is None or (cached is None and before is None):
             return None
+        if is_object(diagnosis := usage.details.get(DIAGNOSIS)) and diagnosis:
+            return _diagnosed_miss(diagnosis, before, now, cached or 0)
         if before is None:
             return _unknown_miss(now.body, usage.prompt_tokens, cached or 0)
         established = min(self._tokens, usage.prompt_tokens)
@@ -119,6 +122,18 @@ def _miss(
     if difference is not None and difference.kept * established < max(2 * kept, kept + _IN_STEPS):
         return CacheMiss("changed", difference.where, kept, lost)
     return CacheMiss("expired", None, kept, lost) if lost > _IN_STEPS else None
+
+
+def _diagnosed_miss(
+    diagnosis: Mapping[str, int], before: CompletionRequest | None, now: CompletionRequest, kept: int
+) -> CacheMiss | None:
+    """Return the miss that the provider itself has found, with the first difference if it is known."""
+    reason, lost = next(iter(diagnosis.items()))
+    if reason == CACHE_HIT or not _is_large(lost, kept + lost):
+        return None
+    difference = None if before is None else _difference(before, now)
+    where = one_line(reason, _SHOWN) + ("" if difference is None else f": {difference.where}")
+    return CacheMiss("compacted" if reason == "context_compacted" else "changed", where, kept, lost)
 
 
 def _unknown_miss(body: Mapping[str, Any], tokens: int, kept: int) -> CacheMiss | None:

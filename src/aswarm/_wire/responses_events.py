@@ -40,6 +40,8 @@ _USAGE = {
     "output_tokens_details": "completion_tokens_details",
 }
 _SHOWN = 200
+# The key of the diagnosis in the details of a usage, and the reason of a hit.
+DIAGNOSIS, CACHE_HIT = "prompt_cache_diagnostics", "cache_hit"
 
 
 class ResponsesDecoder:
@@ -302,5 +304,18 @@ def _last_chunk(response: Mapping[str, Any], content: Mapping[str, Any], *, has_
     return {
         **{key: response[key] for key in ("id", "model") if key in response},
         "choices": [{"index": 0, **content, "finish_reason": finish_reason}],
-        "usage": {_USAGE.get(key, key): value for key, value in usage.items()} if is_object(usage) else None,
+        "usage": {**{_USAGE.get(key, key): value for key, value in usage.items()}, **_diagnosis(response)}
+        if is_object(usage)
+        else None,
     }
+
+
+def _diagnosis(response: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the provider's diagnosis of its prompt cache for the usage: the lost tokens by the reason, or a hit."""
+    match response.get("prompt_cache_diagnostics"):
+        case {"type": "cache_miss", "reason": str(reason), "cache_missed_tokens": int(lost)}:
+            return {DIAGNOSIS: {reason: lost}}
+        case {"type": "cache_hit"}:
+            return {DIAGNOSIS: {CACHE_HIT: 0}}
+        case _:
+            return {}

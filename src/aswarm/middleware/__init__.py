@@ -38,7 +38,7 @@ has the partial response. A handler must always pass on `anyio`'s cancellation.
 `handlers.run.log_fields` is for log records.
 
 Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarize`,
-`keep_prefix`.
+`keep_prefix`, `diagnose_cache`.
 """
 
 from aswarm._values import public as _public
@@ -57,6 +57,7 @@ from aswarm.extensions import (
 
 from ._cache import cache
 from ._clip import clip_results
+from ._diagnose_cache import diagnose_cache
 from ._fallback import fallback
 from ._hedge import hedge
 from ._keep_prefix import LateRole, keep_prefix
@@ -79,6 +80,7 @@ __all__ = [
     "ToolOutcome",
     "cache",
     "clip_results",
+    "diagnose_cache",
     "fallback",
     "hedge",
     "keep_prefix",
