@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
-from weakref import WeakKeyDictionary, WeakSet
 
 from ._providers.apis import checked_api
 from ._providers.default_client import check_transport, close_client, make_client
 from ._providers.http import HTTPSource
 from ._providers.openai import OpenAISource, source_for
+from ._providers.own_clients import OwnClients
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
 from ._run.budget_middleware import budget_middleware, instruct_in_time
@@ -40,7 +40,7 @@ from ._run.shared_budget import spending_of
 from ._run.state import RunState
 from ._run.streams import ClassicStream, EventDelivery, EventStream, deliver_after, deliver_live, to_end
 from ._runtime import seams
-from ._runtime.backend import PerLoop, PerProcess, current_loop, scheduler
+from ._runtime.backend import PerLoop, current_loop, scheduler
 from ._runtime.threads import FunctionRunner
 from ._values.agent import Agent, Response, default_model
 from ._values.budget import Budget, checked_budget
@@ -157,10 +157,8 @@ class AsyncSwarm:
         self._eager_tools = checked_eager_tools(eager_tools)
         self._tool_error = tool_error
         self._empty_content = empty_content
-        # A connection works only on the event loop that opened it. The blocking clients of `Swarm` need no event loop.
-        self._own_clients: PerLoop[Any] | PerProcess[Any] = PerLoop(partial(make_client, transport, self._api))
-        self._blocks: WeakKeyDictionary[object, int] = WeakKeyDictionary()  # open `async with` blocks, by event loop
-        self._closed: WeakSet[object] = WeakSet()  # event loops
+        clients = PerLoop(partial(make_client, transport, self._api))
+        self._own_clients = OwnClients(clients, current_loop, self._closed_text)
         self._runners = PerLoop(partial(self._runner_class, max_threads))
         self._resources = checked_resources(resources)
         self._instruct = partial(resolve_instructions, function_runner=self._runners.get, resources=self._resources)
@@ -179,14 +177,7 @@ class AsyncSwarm:
 
     def _open_client(self) -> Any:
         """Return the client for a run, and create it if needed. Raises ConfigurationError if the swarm is closed."""
-        if self._client is not None:
-            return self._client
-        if self._is_closed():
-            raise ConfigurationError(self._closed_text)
-        return self._own_clients.get()
-
-    def _is_closed(self) -> bool:
-        return bool(self._closed) and current_loop() in self._closed
+        return self._own_clients.get() if self._client is None else self._client
 
     @overload
     def run(
@@ -239,10 +230,9 @@ class AsyncSwarm:
             BudgetError: A limit was reached, with `Budget(then="raise")`.
             RunError: Another error of the run.
         """
-        stream = False
         if args or keywords:
             keywords = swarm_keywords("run", args, keywords)
-            stream = keywords.pop("stream", False)
+        stream = keywords.pop("stream", False)
         options = RunOptions(agent, messages, context_variables, **keywords)
         if stream:
             return ClassicStream(*self._prepare(options, deliver_after, stream=True))
@@ -381,10 +371,8 @@ class AsyncSwarm:
             resources=resources,
             concurrent_tools=self._concurrent_tools,
         )
-        usage = self._include_usage is not False
-        settings = RequestSettings(
-            stream, options.model_override, usage, self.model, self._prompt_cache, options.settings
-        )
+        model, usage = options.model_override, self._include_usage is not False
+        settings = RequestSettings(stream, model, usage, self.model, self._prompt_cache, options.settings)
         is_live = deliver is deliver_live
         start = partial(self._prepare, deliver=deliver, stream=stream and is_live, retries=retries)
         make_handlers = partial(self._make_handlers, state, options, start, is_live, recorder, retries)
@@ -441,8 +429,7 @@ class AsyncSwarm:
 
     async def aclose(self) -> None:
         """Close the swarm and its own client in this event loop. A client that was passed stays open."""
-        self._closed.add(current_loop())
-        if (client := self._own_clients.pop()) is not None:
+        if (client := self._own_clients.close()) is not None:
             await close_client(client)
 
     async def __aenter__(self) -> Self:
@@ -450,17 +437,11 @@ class AsyncSwarm:
 
         The end of the last of several blocks closes the swarm.
         """
-        loop = current_loop()
-        self._closed.discard(loop)
-        self._open_client()
-        self._blocks[loop] = self._blocks.get(loop, 0) + 1
+        self._own_clients.enter(self._open_client)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # `aclose` does not change the number: a block that was opened before it must not close the client of a later block.
-        loop = current_loop()
-        self._blocks[loop] -= 1
-        if not self._blocks[loop]:
+        if self._own_clients.exit():
             await self.aclose()
 
 

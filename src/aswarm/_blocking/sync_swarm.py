@@ -22,6 +22,7 @@ import sniffio
 from aswarm._providers.compatible import CompatibleClientSource, close_reply
 from aswarm._providers.default_client import make_blocking_client
 from aswarm._providers.openai import source_for
+from aswarm._providers.own_clients import OwnClients
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.eager import EagerTools
 from aswarm._run.execution import ToolCaller, ToolErrorHook, ToolFailure
@@ -79,17 +80,14 @@ class BlockingEngine(AsyncSwarm):
     def __init__(self, client: Any, *, tool_error: ToolErrorHook | None = None, **options: Any) -> None:
         hook = None if tool_error is None else functools.partial(_call_hook, tool_error)
         super().__init__(client, tool_error=hook, **options)
-        self._own_clients = self.own_clients = PerProcess(make_blocking_client)
-        self.is_closed = False
+        clients = PerProcess(make_blocking_client)
+        self._own_clients = self.own_clients = OwnClients(clients, lambda: clients, self._closed_text)
 
     def use(self, client: Any) -> None:
         """Use this client from now on. With None, make a new client on first use."""
         if client is not None:
             self._source_of(client)
         self._client = client
-
-    def _is_closed(self) -> bool:
-        return self.is_closed
 
     def _source_of(self, client: Any) -> CompletionSource:
         return source_for(client, in_callers_thread, self._api, include_usage=self._include_usage is True)
@@ -200,7 +198,6 @@ class Swarm:
         self._engine = BlockingEngine(client, **checked_keywords("Swarm", keywords, SwarmKeywords))
         self._lock = threading.Lock()
         self._streams: weakref.WeakSet[SyncClassicStream | SyncEventStream[Any]] = weakref.WeakSet()
-        self._blocks = 0  # open `with` blocks
 
     @property
     def client(self) -> Any:
@@ -355,11 +352,11 @@ class Swarm:
 
         Afterwards, a Swarm without your client starts no run until you enter it with `with` again.
         """
-        self._engine.is_closed = True
+        client = self._engine.own_clients.close()
         with self._lock:
             streams = tuple(self._streams)
         with ExitStack() as stack:  # closes all streams, even if one of them raises
-            if (client := self._engine.own_clients.pop()) is not None:
+            if client is not None:
                 stack.callback(client.close)
             for stream in streams:
                 stack.callback(stream._close_if_idle)
@@ -374,17 +371,11 @@ class Swarm:
 
         The end of the last of several blocks closes the Swarm.
         """
-        self._engine.is_closed = False
-        self._engine._open_client()
-        with self._lock:
-            self._blocks += 1
+        self._engine.own_clients.enter(self._engine._open_client)
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._blocks -= 1
-            is_last = not self._blocks
-        if is_last:
+        if self._engine.own_clients.exit():
             self.close()
 
 
