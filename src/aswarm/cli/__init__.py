@@ -1,24 +1,8 @@
-"""The command line: `aswarm run`, `chat`, `batch`, `graph`, `eval`, `serve`, `mcp`, `worker`, `runs` and `demo`.
+"""The command line: `aswarm COMMAND`, or `python -m aswarm COMMAND`. `aswarm --help` lists the commands.
 
-`python -m aswarm` is the same:
-
-    aswarm run agents:triage "Where is my order?"     stream an answer to stdout
-    aswarm run agents:triage - --json < question.txt  typed events, one JSON object on each line
-    aswarm chat agents:triage                         a conversation
-    aswarm batch agents:triage in.jsonl -o out.jsonl  many conversations at once, one outcome on each line
-    aswarm graph agents:triage -o agents.svg          draw which agents can hand off to which
-    aswarm eval cases.json --threshold 0.9            test what the agents do
-    aswarm serve agents:triage                        agents over HTTP, with a playground
-    aswarm mcp agents:triage                          serve the agents to programs that speak MCP
-    aswarm worker agents:runs                         execute durable runs
-    aswarm runs list agents:runs                      look at durable runs, cancel, answer and delete them
-    aswarm demo                                       a run of two agents, without an API key
-
-The name of an agent is `module:attribute` or `path/to/file.py:attribute`. Modules of the current directory are found too. The
-attribute is an agent, or a function without parameters that returns an agent. stdout gets only the result of the command;
-progress, notes and the output of functions go to stderr.
-
-`--help` of each command lists its exit codes. `aswarm.cli._exits.ExitCode` defines them.
+The name of an agent is `module:attribute` or `path/to/file.py:attribute`. Modules of the current directory are found too. stdout
+gets only the result of the command; progress, notes and the output of functions go to stderr. `--help` of each command lists its
+exit codes, which `aswarm.cli._exits.ExitCode` defines.
 
 The command line needs click. The extra `cli` installs click, and the packages for `chat`, `batch` and `eval`. Importing this
 module imports none of them.

@@ -40,6 +40,11 @@ def output_of(response: Response) -> Any:
         return None
 
 
+def details_of(error: BaseException) -> dict[str, Any]:
+    """Return `status_code` and `retryable` of an error of the provider; nothing for another error."""
+    return {name: getattr(error, name) for name in ("status_code", "retryable") if hasattr(error, name)}
+
+
 class _NotesHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         click.echo(f"Note: {clean(self.format(record))}", err=True)

@@ -10,7 +10,6 @@ import click
 from aswarm import Swarm
 from aswarm._values.settings import ApiName
 from aswarm.cli._command import command
-from aswarm.cli._conversations import store_options
 from aswarm.cli._load import load_agent
 from aswarm.cli._options import (
     AGENT_HELP,
@@ -20,6 +19,7 @@ from aswarm.cli._options import (
     mcp_option,
     provider,
     provider_options,
+    store_options,
     with_mcp_servers,
 )
 from aswarm.cli._output import writing

@@ -27,7 +27,6 @@ from aswarm._values.output import answer_text
 from aswarm._values.settings import ApiName
 from aswarm._values.text import counted, one_line
 from aswarm.cli._command import command
-from aswarm.cli._conversations import store_options
 from aswarm.cli._exits import ExitCode, SetupError
 from aswarm.cli._load import load_agent, load_output
 from aswarm.cli._options import (
@@ -39,9 +38,10 @@ from aswarm.cli._options import (
     mcp_option,
     provider,
     provider_options,
+    store_options,
     with_mcp_servers,
 )
-from aswarm.cli._output import output_of, reserve_stdout, write, writing
+from aswarm.cli._output import details_of, output_of, reserve_stdout, write, writing
 
 if TYPE_CHECKING:
     from aswarm._swarm import AsyncSwarm
@@ -263,11 +263,10 @@ class _JsonLines:
         """Write the last line of a run that failed or was stopped, with its partial response."""
         if not isinstance(failure, AswarmError | KeyboardInterrupt):
             return
-        more = {name: getattr(failure, name) for name in ("status_code", "retryable") if hasattr(failure, name)}
         kind = "RunFailed" if isinstance(failure, AswarmError) else "RunStopped"
         # This line replaces `RunFinished`, so it has the same form.
         partial_response = RunFinished(response).to_dict()["response"]
-        self._write({"type": kind, "error": named(failure), **more, "response": partial_response})
+        self._write({"type": kind, "error": named(failure), **details_of(failure), "response": partial_response})
 
     def _write(self, fields: dict[str, Any]) -> None:
         # ASCII works with each encoding of the output, and can escape half a surrogate pair.

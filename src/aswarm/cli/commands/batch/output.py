@@ -22,7 +22,7 @@ from aswarm._values.messages import is_refused
 from aswarm.batch import BatchResult
 from aswarm.batch._item import response_of
 from aswarm.cli._exits import SetupError
-from aswarm.cli._output import STDOUT, output_of, writing
+from aswarm.cli._output import STDOUT, details_of, output_of, writing
 
 from .readers import BadLine, InputRecord
 from .threads import DaemonWorker
@@ -68,8 +68,7 @@ def error_of(error: BaseException | None) -> dict[str, Any] | None:
     """Return the type and the message of an error. For an error of the provider, add its `status_code` and `retryable`."""
     if error is None:
         return None
-    details = {name: getattr(error, name) for name in ("status_code", "retryable") if hasattr(error, name)}
-    return {"type": type(error).__name__, "message": str(error), **details}
+    return {"type": type(error).__name__, "message": str(error), **details_of(error)}
 
 
 def encoded(fields: dict[str, Any]) -> bytes:
