@@ -98,6 +98,16 @@ def test_an_answer_grows_on_the_screen(rich):
     assert fourth[2:] == end[2:] == [" • a", " • b", "", "Now what?", "", "The end."]
 
 
+def test_a_text_is_whole_before_a_long_call(rich, monkeypatch):
+    """A refresh that was left out, because the last one was slow, comes before the arguments of a call."""
+    monkeypatch.setattr("aswarm.repl._rich._REST", 1e9)
+    made = {"tool_calls": [{"index": 0, "id": "1", "type": "function", "function": {"name": "a", "arguments": "{}"}}]}
+    model = Pieces(lambda: seen.append(rich.seen), {"content": "Let "}, {"content": "me see."}, made, made)
+    seen: list[list[str]] = []
+    rich(["Hi"], TRIAGE, model, max_turns=1)
+    assert [screen[2] for screen in seen] == ["Let", "Let", "Let me see.", "Let me see."]
+
+
 def test_without_streaming_an_answer_is_shown_at_its_end(rich):
     """Without streaming, reasoning and pieces of an answer are not shown before its end."""
     *before, end = looks(rich, {"reasoning_content": "Hm."}, "He", "llo", stream=False)

@@ -21,6 +21,7 @@ from aswarm._values.events import (
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
+    ToolCallDelta,
     ToolCallFinished,
     ToolCallStarted,
     TurnStarted,
@@ -55,6 +56,8 @@ class Display(ABC):
                 self._show_piece(text)
             case ReasoningDelta(text) if self._is_live:
                 self._show_reasoning(text)
+            case ToolCallDelta():
+                self._show_rest()
             case CompletionFinished(message=message, cache_miss=miss):
                 self._end_answer()
                 self._show_message(self._speaker, message, has_text=not self._is_live)
@@ -127,6 +130,9 @@ class Display(ABC):
     @abstractmethod
     def _show_piece(self, piece: str) -> None:
         """Show a piece of the speaker's answer."""
+
+    def _show_rest(self) -> None:  # noqa: B027 - optional
+        """Show all pieces so far, because a long call may follow."""
 
     @abstractmethod
     def _end_answer(self) -> None:

@@ -200,6 +200,9 @@ class RichDisplay(Display):
             blank_line = self._needs_blank_line("text")
             self._live_area.show_markdown(self._blocks.rest, blank_line=blank_line, immediately=bool(finished))
 
+    def _show_rest(self) -> None:
+        self._live_area.refresh()
+
     def _end_answer(self) -> None:
         self._live_area.clear()
         rest, self._blocks = self._blocks.rest, Blocks()
@@ -272,6 +275,7 @@ class LiveArea:
         self._reasoning = ""
         self._has_spinner = False
         self._next_refresh = 0.0  # in seconds of `time.monotonic`
+        self._is_stale = False  # whether the screen does not have the last pieces
 
     def show_spinner(self, name: str) -> None:
         self.clear()
@@ -298,6 +302,12 @@ class LiveArea:
         tail = MarkdownTail(text)
         self._show(Group("", tail) if blank_line else tail, immediately=immediately)
 
+    def refresh(self) -> None:
+        """Show the last pieces, if they are not on the screen yet."""
+        if self._live is not None and self._is_stale:
+            self._live.refresh()
+        self._is_stale = False
+
     def clear(self) -> None:
         live, self._live = self._live, None
         self._has_spinner = False
@@ -320,6 +330,7 @@ class LiveArea:
             self._begin(live)
         begun = time.monotonic()
         is_due = immediately or begun >= self._next_refresh
+        self._is_stale = not is_due
         live.update(shown, refresh=is_due)
         if is_due:
             ended = time.monotonic()
