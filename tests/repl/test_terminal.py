@@ -166,3 +166,25 @@ async def test_a_call_that_waits_is_decided_at_the_terminal(loop):
         assert await use(server, CHAT, user, loop) == 0
     answers = [message["content"] for message in server.requests[-1]["messages"] if message["role"] == "tool"]
     assert answers == ['(run with arguments changed by the user: {"amount": 3})\npaid 3']
+
+
+PLAIN = """
+import asyncio, sys, termios
+sys.modules["rich"] = None
+from aswarm import Agent
+from aswarm.repl import run_demo_loop_async
+
+asyncio.run(run_demo_loop_async(Agent(name="Bot")))
+print("echo", bool(termios.tcgetattr(0)[3] & termios.ECHO))
+"""
+
+
+def test_leaving_plain_lines_on_an_event_loop_restores_the_terminal():
+    """Ctrl-C twice leaves at once, although a thread still reads, and the terminal echoes again."""
+    with terminal(PLAIN) as screen:
+        screen.until("User:")
+        screen.type("\x03")
+        screen.until("To leave, press Ctrl-C again")
+        screen.type("\x03")
+        screen.until("echo True")
+        assert screen.end() == 0

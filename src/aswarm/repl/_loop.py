@@ -30,7 +30,7 @@ from ._chat import Chat
 from ._display import Display, is_capable, is_installed, is_terminal, rich_display
 from ._kept import ID, ChatOptions, KeptChat
 from ._plain import PlainDisplay
-from ._reader import PlainReader
+from ._reader import PlainReader, restored_terminal
 from ._session import Session
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ async def run_demo_loop_async(
     """
     client_options, options = _options("run_demo_loop_async", stream, debug, keywords)
     async with aclosing(AsyncSwarm(**client_options)) as swarm:  # not entered, as above
-        with _shown(starting_agent, context_variables, options) as (session, display, reader):
+        with restored_terminal(), _shown(starting_agent, context_variables, options) as (session, display, reader):
             kept = KeptChat(session, swarm, options)
             await Chat(session, kept, display, partial(_do, reader.read_async), _do).talk(None, ID)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import anyio
 
@@ -16,6 +18,23 @@ from aswarm._values.text import clean
 
 from ._display import is_terminal
 from ._plain import write
+
+# Windows has no termios, and does not need it, because its console echoes only while a program reads.
+termios: Any = importlib.import_module("termios") if importlib.util.find_spec("termios") else None
+
+
+@contextmanager
+def restored_terminal() -> Generator[None]:
+    """Restore the settings of the terminal after the block, because an abandoned thread in `input` leaves it without echo."""
+    stdin = sys.stdin
+    if termios is None or not is_terminal(stdin):
+        yield
+        return
+    before = termios.tcgetattr(stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(stdin, termios.TCSANOW, before)
 
 
 class LineThread:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +21,7 @@ from aswarm._values.text import clean, counted, one_line, shortened
 from aswarm._values.usage import Usage
 
 from ._display import BANNER, Display, is_terminal, usage_text
+from ._reader import termios
 
 _SMALL = 4096  # up to this number of characters, an unfinished block is parsed again at each line
 _GROWTH = 1.25  # a larger block is parsed again after it has grown by this factor, so that the cost stays linear
@@ -146,9 +145,6 @@ _ARGUMENTS = 1000  # at most this number of characters of a call's arguments is 
 _FOLLOWS = {"text": ("name",), "call": ("name", "call"), "note": ("note",)}
 _REASONING = 400  # the last characters of a model's reasoning that are shown
 _REST = 4.0  # after a refresh that took n seconds, the next refresh comes at least 4 * n seconds later
-
-# Windows has no termios, and does not need it, because its console echoes only while a program reads.
-termios: Any = importlib.import_module("termios") if importlib.util.find_spec("termios") else None
 
 
 def console_of(stdout: TextIO) -> Console:
