@@ -138,6 +138,29 @@ finally:
 """
 
 
+IN_BACKGROUND = """
+import os, sys
+if child := os.fork():
+    _, status = os.waitpid(child, os.WUNTRACED)
+    print("stopped" if os.WIFSTOPPED(status) else "ended")
+    os.WIFSTOPPED(status) and os.kill(child, 9)
+else:
+    os.setpgid(0, 0)
+    from aswarm.cli import main
+    sys.argv = ["aswarm", "run", "agents:triage", "?"]
+    main()
+"""
+
+
+@pytest.mark.processes
+def test_a_run_in_the_background_of_a_shell() -> None:
+    """`aswarm run ... &` shows the answer, and the system does not stop the process."""
+    with model("All is **well**.") as server, terminal(IN_BACKGROUND, **environment(server)) as screen:
+        screen.until("ended")
+        assert screen.end() == 0
+        assert "All is well." in screen.screen.text
+
+
 @pytest.mark.processes
 def test_ctrl_c_restores_the_terminal() -> None:
     """Ctrl-C in an answer ends the command with code 130, keeps the shown text, and switches the echo on again."""

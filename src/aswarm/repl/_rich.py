@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -333,6 +334,14 @@ class LiveArea:
             self._next_refresh = ended + _REST * (ended - begun)
 
 
+def _is_in_background(terminal: TextIO) -> bool:
+    """Return whether the process runs in the background of a shell: the system would stop it if it changed the terminal."""
+    try:
+        return os.tcgetpgrp(terminal.fileno()) != os.getpgrp()
+    except OSError:  # no shell controls this terminal
+        return False
+
+
 class Echo:
     """The echo of the terminal on stdin. Without echo, pressed keys are kept for the next prompt."""
 
@@ -341,7 +350,7 @@ class Echo:
 
     def off(self) -> None:
         """Stop the echo, because echoed keys would damage the live area. Ctrl-C still interrupts."""
-        if termios is None or not is_terminal(sys.stdin):
+        if termios is None or not is_terminal(sys.stdin) or _is_in_background(sys.stdin):
             return
         self._before = termios.tcgetattr(sys.stdin)
         silent = list(termios.tcgetattr(sys.stdin))
