@@ -17,7 +17,7 @@ from aswarm._wire.prefix import first_difference
 from aswarm.conversations import without_tool_results
 from aswarm.events import CacheMiss, CompletionFinished
 from aswarm.extensions import CompletionRequest, Handlers
-from aswarm.middleware import diagnose_cache, fallback, hedge, redact, retry, summarize
+from aswarm.middleware import diagnose_cache, fallback, hedge, keep_prefix, redact, retry, summarize
 from aswarm.testing import RawAnswer, ScriptedAnswer, call
 from aswarm.testing._scripted_responses import response
 from aswarm.tools import agent_tool, tool
@@ -244,6 +244,16 @@ async def test_a_trimmed_history() -> None:
     named = [miss.where for miss in reports if miss is not None]
     assert named
     assert all(where is not None and where.startswith("messages[") for where in named)
+
+
+async def test_a_handoff_with_a_kept_prefix_has_no_report() -> None:
+    """With `keep_prefix`, the request after a handoff extends the last one."""
+    orders = Agent(name="Orders", instructions="Find orders.", functions=[lookup])
+    desk = Agent(name="Desk", instructions="Route.", functions=[orders])
+    turns = [[("transfer_to_orders", {})], [("lookup", {"order": "1"})], "Done."]
+    model = CachingModel(turns)
+    assert await misses(AsyncSwarm(model, middleware=[keep_prefix(desk, orders)]), desk, LONG) == [None, None, None]
+    assert model.usages[1]["prompt_tokens_details"]["cached_tokens"] > 5_000
 
 
 async def test_a_compaction_item_of_the_provider() -> None:

@@ -529,6 +529,7 @@ def test_the_panels_show_the_context_the_requests_the_tokens_and_the_agents(tabs
     expect(panel).to_contain_text("transfer_to_orders")
     page.get_by_role("tab", name="Tokens").click()
     expect(panel).to_contain_text("1,410")
+    expect(panel).to_contain_text("$0.0043")
     page.get_by_role("tab", name="Agents").click()
     expect(panel.locator(".node.active .title")).to_have_text("Triage")
     panel.get_by_text("Orders", exact=True).last.click()
