@@ -362,7 +362,7 @@ class JournalFile(SQLiteFile):
 
     def __init__(self, path: str | PathLike[str]) -> None:
         super().__init__(path, _SCHEMA, exclusive=True)
-        self._lock: SideLock | None = None
+        self._lock: SideLock  # of the open file
 
     def _open_file(self) -> DatabaseConnection:
         self._lock = self._acquire()
@@ -393,8 +393,7 @@ class JournalFile(SQLiteFile):
 
     async def aclose(self) -> None:
         await super().aclose()
-        if self._lock is not None:
-            self._lock.release()  # the next batch may open the file
+        self._lock.release()  # the next batch may open the file
 
 
 def _check_batch(name: str, fingerprint: Mapping[str, str]) -> Transaction[None]:

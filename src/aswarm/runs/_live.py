@@ -66,15 +66,11 @@ class LiveEntries:
     def above(self, after: int) -> list[Entry] | None:
         """Return the entries with numbers above `after`: an empty list if there are none yet, None if they are not in memory."""
         start = after + 1 - self._first
-        if self.is_fenced or (start < 0 and not self._follows(after)):
+        if self.is_fenced or start < 0:
             return None
         shown = self._hidden_from - self._first if self._hidden_from is not None else None
-        entries = self._entries[max(0, start) : shown]
+        entries = self._entries[start:shown]
         return None if not entries and self.ended.is_set() else entries
-
-    def _follows(self, after: int) -> bool:  # noqa: ARG002 - `LiveLog` overrides this, and reads the argument
-        """Return whether the oldest entry in memory follows the entry `after`, although numbers between them are missing."""
-        return False
 
     async def next(self, after: int, seconds: float = math.inf) -> Sequence[Entry] | None:
         """Wait for entries with numbers above `after`, and return them.
@@ -123,10 +119,12 @@ class LiveLog(LiveEntries):
         """The number of the last entry that a reader may have, in this attempt or in an earlier attempt."""
         return self.last if self.last >= self._starts_at else self.record.last
 
-    def _follows(self, after: int) -> bool:
+    def above(self, after: int) -> list[Entry] | None:
+        """Return the entries with numbers above `after`, see `LiveEntries`."""
         # There is a gap between the numbers of two attempts (see `ATTEMPT_NUMBERS`). A reader that has all entries of the earlier
         # attempts gets the first entry of this attempt next.
-        return self._first == self._starts_at > after >= self.record.last >= 0
+        has_earlier = self._first == self._starts_at > after >= self.record.last >= 0
+        return super().above(self._first - 1 if has_earlier else after)
 
     # --- writing ---
 
