@@ -112,7 +112,6 @@ async def test_the_runs_of_all_processes_together_are_limited(tmp_path: Path, sh
             await anyio.sleep(0.01)
 
 
-@pytest.mark.heavy
 async def test_a_limited_number_of_runs_starts_in_some_seconds(tmp_path: Path, shop: Shop) -> None:
     """The limit is for all processes. A later run starts when the time has passed, even if nothing else happens."""
     async with durable(tmp_path, ["1", "2", "3"], shop, starts_per=(2, 0.3)) as runs:

@@ -151,7 +151,7 @@ class EntryRecorder(Recorder):
     async def _stopped(self, stop: Callable[[], None]) -> AsyncGenerator[Mapping[str, Any], None]:
         stop()
         await anyio.sleep_forever()
-        yield {}  # makes this a generator
+        yield {}  # pragma: no cover - makes this a generator
 
     # --- tool calls ---
 
@@ -292,7 +292,7 @@ class EntryRecorder(Recorder):
 
         async def recording(work: Callable[[Emit], Awaitable[None]], emit: Emit) -> None:
             def emit_recorded(event: LoopEvent) -> None:
-                if not (self._announced and self._is_recorded_start(event)):
+                if not (isinstance(event, CompletionDelta) or (self._announced and self._is_recorded_start(event))):
                     self._note(event)
                 emit(event)
 
@@ -320,9 +320,7 @@ class EntryRecorder(Recorder):
         elif not isinstance(event, _OF_TOOLS):
             self._note(event)
 
-    def _note(self, event: LoopEvent) -> None:
-        if isinstance(event, CompletionDelta):
-            return
+    def _note(self, event: Event) -> None:
         if isinstance(event, TurnStarted):
             self._shown_turn = event.turn
         private: Mapping[str, Any] | None = None  # fields that only a replay reads

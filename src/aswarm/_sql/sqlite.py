@@ -166,11 +166,11 @@ def _migrate_alone(path: str, place: str, schema: Schema) -> None:
             # SQLite must not wait: two exclusive connections that wait keep their read locks, and block each other until one is closed.
             _connected(path, place, schema, exclusive=True, seconds=0).close()
         except sqlite3.OperationalError as error:
-            if is_busy(error) and clocks.monotonic() < deadline:
-                clocks.sleep(random.uniform(0, _SECONDS_BETWEEN_ATTEMPTS))  # noqa: S311 - so that processes take turns
-                continue
-            if _is_older(path, place, schema):
-                raise (in_use(place, schema) if is_busy(error) else error) from error
+            if not is_busy(error):
+                raise
+            if clocks.monotonic() > deadline:
+                raise in_use(place, schema) from error
+            clocks.sleep(random.uniform(0, _SECONDS_BETWEEN_ATTEMPTS))  # noqa: S311 - so that processes take turns
 
 
 def _is_older(path: str, place: str, schema: Schema) -> bool:

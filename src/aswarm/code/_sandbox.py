@@ -200,8 +200,6 @@ class Sandbox:
                     self.seconds += time.monotonic() - started
                     with self._lock:
                         self._pid = None
-        except ConfigurationError:
-            raise
         except Exception as error:  # noqa: BLE001 - whatever the code has done, the model reads a text
             return Broken(cut(self._text_of(error), self.limits.output_characters))
 

@@ -113,8 +113,8 @@ def _answer_of(call_id: str, decision: Decision, run_id: str) -> CallAnswer:
             return CallAnswer(call_id, run_id=run_id, approve=False, reason=reason)
         case Approve(arguments, expected=expected):
             return CallAnswer(call_id, run_id=run_id, approve=True, arguments=arguments, expected=expected)
-        case Reply(data, expected=expected):
-            return CallAnswer(call_id, run_id=run_id, data=data, expected=expected)
+        case reply:
+            return CallAnswer(call_id, run_id=run_id, data=reply.data, expected=reply.expected)
 
 
 def _decision(answer: CallAnswer, call: OpenCall, mark: Mapping[str, Any]) -> Decision:
