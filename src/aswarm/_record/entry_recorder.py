@@ -371,7 +371,7 @@ def _outcome(changed: Mapping[str, Any]) -> dict[str, Any]:
     return {"_outcome": changed} if changed else {}
 
 
-def _as_progress(call: Call, event: ToolCallStarted | ToolCallFinished) -> LoopEvent:
+def _as_progress(call: Call, event: ToolCallStarted | ToolCallFinished) -> Event:
     """Return the event of a call; for a call inside code, as progress of the outer call."""
     outer = call.parent
     return event if outer is None else ToolProgress(outer.index, outer.id, outer.name, event)
