@@ -86,8 +86,9 @@ class Spending:
     @property
     def prices(self) -> Prices:
         """The prices of the innermost budget that has prices."""
+        none: Prices = {}
         prices = (each.budget.prices for each in self.chain() if each.budget is not None)
-        return next(filter(None, prices), {})
+        return next(filter(None, prices), none)
 
     @property
     def tokens(self) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 from aswarm._values.agent import Agent
 from aswarm._values.content import text_part
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_array
 from aswarm._values.messages import Message, call_name
 from aswarm.extensions import AgentDirectory, CompletionRequest, Handlers, Middleware, Tool, tools_of
 from aswarm.sources import is_openai, takes_breakpoints
@@ -201,7 +202,7 @@ class _Rewriting:
             messages.append({"role": "system", "content": f"{self.base}\n\n{text}"})
         elif role == "tool" and messages[-1]["role"] == "tool":
             content: Any = messages[-1]["content"]
-            parts = [*content, text_part(text)] if isinstance(content, list) else f"{content}\n\n{text}"
+            parts: Any = [*content, text_part(text)] if is_array(content) else f"{content}\n\n{text}"
             messages[-1] = {**messages[-1], "content": parts}
         else:
             messages.append(self._late_message("user" if role == "tool" else role, text))
