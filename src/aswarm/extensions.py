@@ -4,6 +4,7 @@ aswarm's own middleware, guards, traces, MCP and code mode are built on these pa
 shows how.
 """
 
+from ._providers.openai import is_openai, takes_breakpoints
 from ._rate_limits.tokens import estimated_tokens
 from ._run.call import ToolCall
 from ._run.current_call import CurrentCall, Progress, current_call, failing_exits, progress, without_current_call
@@ -53,8 +54,10 @@ __all__ = [
     "estimated_tokens",
     "failing_exits",
     "function_tool",
+    "is_openai",
     "progress",
     "source_for",
+    "takes_breakpoints",
     "tool",
     "tools_of",
     "without_current_call",

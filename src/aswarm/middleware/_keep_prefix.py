@@ -17,8 +17,16 @@ from aswarm._values.content import text_part
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array
 from aswarm._values.messages import Message, call_name
-from aswarm.extensions import AgentDirectory, CompletionRequest, Handlers, Middleware, Tool, tools_of
-from aswarm.sources import is_openai, takes_breakpoints
+from aswarm.extensions import (
+    AgentDirectory,
+    CompletionRequest,
+    Handlers,
+    Middleware,
+    Tool,
+    is_openai,
+    takes_breakpoints,
+    tools_of,
+)
 
 logger = logging.getLogger("aswarm")
 
