@@ -16,6 +16,7 @@ import pytest
 from dbos import DBOS
 
 from aswarm import ConfigurationError
+from aswarm._sql.liveness import FileLocks
 from aswarm.runs import RunNotFound
 from aswarm.testing import call
 from tests.support.conversations.stores import emptied_database
@@ -109,15 +110,33 @@ async def test_a_worker_executes_nothing_without_its_lock(postgres: str, tmp_pat
         assert runs._engine._liveness.is_held
 
 
+async def test_the_runs_of_a_living_worker_are_left_to_it(tmp_path: Path) -> None:
+    """Also if it seems to do nothing. When it dies, another worker executes them."""
+    url, other = f"sqlite:///{tmp_path}/runs.db", FileLocks(f"{tmp_path}/runs.db")
+    async with durable(tmp_path, [], Shop(), url=url, concurrency=0) as client:
+        await client.start("Boss", "Hi!", run_id="r")
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
+        file.execute("UPDATE workflow_status SET status = 'PENDING', executor_id = 'other'")
+    other.hold("other")
+    async with durable(tmp_path, ["Hello."], Shop(), url=url, failover_seconds=60) as runs:
+        await runs.take_over()
+        assert rows_of(url, "status, executor_id", "workflow_status") == [("PENDING", "other")]
+        other.close()
+        await runs.take_over()
+        assert (await (await runs.get_run("r")).result()).text == "Hello."
+
+
 # --- the DBOS of the program ------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def host(url: str) -> AsyncIterator[None]:
+async def host(url: str, *queues: str) -> AsyncIterator[None]:
     DBOS(config={
         "name": "host", "system_database_url": url, "application_version": "1", "executor_id": "host-1",
         "log_level": "ERROR", "notification_listener_polling_interval_sec": 0.05,
     })  # fmt: skip
+    if queues:
+        DBOS.listen_queues(list(queues))
     DBOS.launch()
     try:
         yield
@@ -163,6 +182,14 @@ async def test_the_queue_of_another_application_is_refused(url: str, tmp_path: P
     """Two programs use two queue names."""
     async with durable(tmp_path, [], Shop(), url=url, concurrency=0), host(url):
         with pytest.raises(ConfigurationError, match="another program has the queue 'aswarm'"):
+            async with durable(tmp_path, [], Shop(), url=url):
+                pass
+
+
+async def test_the_dbos_of_the_host_must_listen_to_the_queue(url: str, tmp_path: Path) -> None:
+    """Otherwise, it would execute no run."""
+    async with host(url, "mail"):
+        with pytest.raises(ConfigurationError, match=r"listens only to .*; add 'aswarm' to listen_queues"):
             async with durable(tmp_path, [], Shop(), url=url):
                 pass
 

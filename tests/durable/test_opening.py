@@ -15,6 +15,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, StoreError
 from aswarm.durable import DurableRuns
+from aswarm.durable._dbos import Engine
 from aswarm.durable._dbos_connections import connection_pool, may_pass
 from tests.support.durable.durables import Shop, durable, refuse
 
@@ -31,6 +32,23 @@ async def test_an_integrity_error_at_the_start_is_raised_at_once(
         with pytest.raises(StoreError, match="the disk is full"):
             async with durable(tmp_path, [], shop, concurrency=7):
                 pass
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_comes_back_is_used(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that may pass ends nothing: the engine connects again."""
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    connect, errors = Engine._connect, [sqlalchemy.exc.OperationalError("", {}, OSError("connection refused"))]
+
+    def fail_once(engine: Engine, host: object) -> None:
+        if errors:
+            raise errors.pop()
+        connect(engine, host)
+
+    monkeypatch.setattr(Engine, "_connect", fail_once)
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        assert (await (await runs.start("Boss", "Hi!")).result()).text == "Hello."
+    assert not errors
 
 
 def test_which_errors_at_the_start_are_tried_again(tmp_path: Path) -> None:
