@@ -16,6 +16,7 @@ from aswarm.conversations import last
 from aswarm.decisions import Approve
 from aswarm.middleware import LateRole, fallback, keep_prefix
 from aswarm.testing import Failure, Request, ScriptedModel, Step, call, check_history, check_middleware
+from tests.support.openai_rules import OpenAIRules
 
 pytestmark = pytest.mark.anyio
 
@@ -338,3 +339,17 @@ async def test_a_model_that_refuses_breakpoints_gets_none_after_the_first_answer
     await swarm.run(agents["Triage"], "hi", model_override="gpt-5")
     has_one = ["prompt_cache_breakpoint" in str(request.body) for request in model.requests]
     assert has_one == [True, False, False, False]
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_a_model_that_refuses_allowed_tools_gets_only_these_tools(api: Any) -> None:
+    """The refusal is repeated once, and remembered."""
+    agents = team()
+    model = OpenAIRules(steps_of(plan := [("", [["Orders"], ["ship"]])]), allowed_tools=False)
+    swarm = AsyncSwarm(model.client(), api=api, middleware=[keep_prefix(agents["Triage"])])
+    await chat(swarm, plan, agents)
+    names = [["look", "transfer_to_orders", "transfer_to_refunds"]] + [
+        ["transfer_to_triage", "transfer_to_refunds", "ship"]
+    ] * 2
+    assert [sorted(request.tool_names) for request in model.requests] == [*map(sorted, names)]
+    assert len(model.refused) == 1

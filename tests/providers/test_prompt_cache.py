@@ -19,9 +19,10 @@ from aswarm._wire.responses_request import KnownHistory
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.guards import guard_input
 from aswarm.middleware import Handlers, fallback
-from aswarm.sources import CompletionRequest, HTTPSource
+from aswarm.sources import CompletionRequest, HTTPSource, ResponsesSource, is_openai
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
 from aswarm.testing._scripted_responses import response
+from aswarm.tools import agent_tool
 from tests.support.openai_rules import AZURE, KNOWS_CACHING, OPENAI, PROXY, REFUSING, OpenAIRules
 from tests.support.providers.loopback import Reply, serve, spoken
 
@@ -354,3 +355,23 @@ async def test_a_key_that_is_no_text_is_refused() -> None:
     """A number, such as the id of a user, would be refused by the provider."""
     with pytest.raises(ConfigurationError, match="prompt_cache_key must be a str, not 7"):
         await AsyncSwarm(ScriptedModel([])).run(agent(), "Hi!", prompt_cache_key=7)  # type: ignore[call-overload]
+
+
+async def test_runs_inside_a_run_have_its_key() -> None:
+    """An agent as a tool reads the data of the same tenant."""
+    model = OpenAIRules([call("a", request="x"), "inside", "ok"])
+    top = agent(name="Top", functions=[agent_tool(agent())])
+    await AsyncSwarm(model.client()).run(top, "Hi!", prompt_cache_key="tenant-7")
+    assert [body.get("prompt_cache_key") for body in model.bodies] == ["tenant-7"] * 3
+
+
+async def test_options_that_are_no_dict_are_refused() -> None:
+    """As a run does it with all its arguments, before a request."""
+    with pytest.raises(ConfigurationError, match="prompt_cache_options must be a dict, not '30m'"):
+        await AsyncSwarm(ScriptedModel([])).run(agent(), "Hi!", prompt_cache_options="30m")  # type: ignore[call-overload]
+
+
+def test_a_source_of_the_responses_api_is_known_by_its_client() -> None:
+    model = ScriptedModel([])
+    hosts = {url: is_openai(ResponsesSource(model.client(base_url=url))) for url in (OPENAI, AZURE, PROXY)}
+    assert hosts == {OPENAI: True, AZURE: False, PROXY: False}

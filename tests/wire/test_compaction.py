@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.conversations import MemoryStore, last
 from aswarm.decisions import Approve
-from aswarm.middleware import keep_prefix, summarize
-from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.middleware import fallback, keep_prefix, summarize
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history
 from aswarm.tools import tool
-from tests.support.openai_rules import OpenAIRules
+from tests.support.openai_rules import AZURE, OPENAI, OpenAIRules
 
 pytestmark = pytest.mark.anyio
 
@@ -146,6 +146,30 @@ async def test_the_active_agent_has_its_instructions_after_a_handoff(keep: bool)
         assert "Rules of B." in str(body["input"][2])
     else:
         assert (body["instructions"], kinds(body)) == ("Rules of B.", ["compaction", "assistant", "user"])
+
+
+@pytest.mark.parametrize("url", [OPENAI, AZURE, "https://other.example/v1"])
+@pytest.mark.parametrize("role", ["auto", "user", "tool"])
+async def test_instructions_of_keep_prefix_outlive_the_compaction(url: str, role: Any) -> None:
+    """At each server and with each role: a message of the user, and the result of a call, would be gone."""
+    second = Agent(name="B", instructions="Rules of B.", model_settings=SETTINGS)
+    first = Agent(name="A", instructions="Rules of A.", functions=[second], model_settings=SETTINGS)
+    model = ScriptedModel([call("transfer_to_b"), compacted("one"), "two"])
+    swarm = AsyncSwarm(model.client(base_url=url), api="responses", middleware=[keep_prefix(first, role=role)])
+    response = await swarm.run(first, "a")
+    await swarm.run(second, [{"role": "user", "content": "a"}, *response.messages, {"role": "user", "content": "b"}])
+    body = model.requests[-1].body
+    assert kinds(body)[-3:] == ["compaction", "assistant", "user"]
+    assert "Rules of B." in str(body["input"])
+
+
+async def test_an_alternative_of_fallback_at_another_server_gets_no_compaction() -> None:
+    """It gets the whole history, and could refuse `context_management`."""
+    first, other = ScriptedModel([Failure(503)]), OpenAIRules(["one"])
+    alternative = fallback((other.client(base_url="https://other.example/v1"), "qwen"))
+    swarm = AsyncSwarm(first.client(base_url=OPENAI), api="responses", middleware=[alternative])
+    assert (await swarm.run(agent(), "a")).text == "one"
+    assert other.refused == []
 
 
 async def test_definitions_of_loaded_tools_stay() -> None:

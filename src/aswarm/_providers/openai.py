@@ -125,6 +125,7 @@ def takes_breakpoints(source: object, model: str) -> bool:
 
 
 def _api_of(source: object) -> Api | None:
+    source = source._source if isinstance(source, ResponsesSource) else source
     api = source._api if isinstance(source, OpenAISource | HTTPSource) else getattr(source, "api", None)
     return api if isinstance(api, Api) else None
 

@@ -17,7 +17,13 @@ from weakref import WeakKeyDictionary
 
 from aswarm._values.errors import CompletionError
 from aswarm._values.json import is_array, is_object
-from aswarm._wire.request import CompletionRequest, is_requiring, narrowed, openai_body, openai_chat_body
+from aswarm._wire.request import (
+    CompletionRequest,
+    has_allowed_tools,
+    openai_body,
+    openai_chat_body,
+    without_allowed_tools,
+)
 
 # The models with breakpoints, on 2026-11-27. gpt-5.6-terra refuses them.
 _MODELS = frozenset(
@@ -106,7 +112,7 @@ _FIELDS: Mapping[str, tuple[Callable[[CompletionRequest], bool], Callable[[Compl
         lambda request: has_breakpoint(request) or any(map(_marked, request.body["messages"])),
         _without_breakpoints,
     ),
-    "allowed_tools": (is_requiring, narrowed),
+    "allowed_tools": (has_allowed_tools, without_allowed_tools),
 }
 # By the source or client that sent the request: pairs of a model and a field.
 _refused: WeakKeyDictionary[object, set[tuple[Any, str]]] = WeakKeyDictionary()

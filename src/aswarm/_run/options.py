@@ -60,6 +60,8 @@ class RunOptions:
         checked_budget(self.budget)
         if not isinstance(self.prompt_cache_key, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"prompt_cache_key must be a str, not {self.prompt_cache_key!r}")
+        if not isinstance(self.prompt_cache_options, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"prompt_cache_options must be a dict, not {self.prompt_cache_options!r}")
         if self.run_id is not None and not (isinstance(self.run_id, str) and self.run_id):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
                 f"run_id must be a str that is not empty, not {self.run_id!r}; leave it out for a new id"

@@ -219,8 +219,8 @@ class RunInfo:
         """Return a run inside this run, which starts when it is read: `await info.start(agent, "Is this polite?").finish()`.
 
         It has the client, the limits and the middleware of this run, and its usage counts here, also for the budget of this run.
-        The arguments are as for `AsyncSwarm.stream`. By default, `model_override`, `max_turns`, `debug` and `resources` are the same
-        as in this run. Without `budget`, the budget of this run applies.
+        The arguments are as for `AsyncSwarm.stream`. By default, `model_override`, `max_turns`, `debug`, `resources` and
+        `prompt_cache_key` are the same as in this run. Without `budget`, the budget of this run applies.
         """
         outer = self._run.options
         own: dict[str, Any] = {
@@ -228,6 +228,7 @@ class RunInfo:
             "debug": outer.debug,
             "max_turns": outer.max_turns,
             "resources": outer.resources,
+            "prompt_cache_key": outer.prompt_cache_key,
             # With a budget of the outer run, the default budget of the swarm is not added.
             "budget": None if outer.budget is None else Budget(),
             **checked_keywords("start", keywords, RunKeywords),

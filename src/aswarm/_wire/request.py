@@ -169,10 +169,26 @@ def is_requiring(request: CompletionRequest) -> bool:
 
 def narrowed(request: CompletionRequest) -> CompletionRequest:
     """Return the request with only the function that `requiring` forces, for a server without "allowed_tools"."""
-    if not is_requiring(request):
+    return without_allowed_tools(request) if is_requiring(request) else request
+
+
+def has_allowed_tools(request: CompletionRequest) -> bool:
+    """Return whether the choice of the request is of the type "allowed_tools"."""
+    return _allowed_tools(request.body.get("tool_choice")) is not None
+
+
+def without_allowed_tools(request: CompletionRequest) -> CompletionRequest:
+    """Return the request with only the tools that its choice allows, for a server without "allowed_tools"."""
+    body = request.body
+    if (choice := _allowed_tools(body.get("tool_choice"))) is None:
         return request
-    tools = [tool for tool in request.body.get("tools", ()) if call_name(tool) == request._required]
-    return replace(request, body={**request.body, "tools": tools, "tool_choice": "required"}, _required=None)
+    allowed = [*map(_reference, choice.get("tools") or ())]
+    tools = [tool for tool in body.get("tools", ()) if _reference(tool) in allowed]
+    return replace(request, body={**body, "tools": tools, "tool_choice": choice.get("mode")}, _required=None)
+
+
+def _reference(tool: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (tool.get("type"), call_name(tool) or tool.get("name"), tool.get("server_label"))
 
 
 def _allowed_only(name: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ._retry import checked
 logger = logging.getLogger("aswarm")
 
 _GONE = (404, 410)
-_OF_THE_CACHE = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
+_OF_THE_PROVIDER = ("context_management", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
 _GONE_CODES = ("model_not_found", "model_decommissioned")  # some servers send them with status 400
 _SHOWN = 80
 
@@ -111,9 +111,9 @@ def _asking(first: CompletionHandler, source: CompletionSource | None, model: st
 
 
 async def _without_items(ask: CompletionHandler, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-    # A provider cannot read the reasoning of another provider, now or in the next turn, and may reject its settings of the cache.
+    # A provider cannot read the reasoning of another provider, now or in the next turn, and may reject its settings of the cache and of compaction.
     request.body["messages"] = without_items(request.body["messages"])
-    for name in _OF_THE_CACHE:
+    for name in _OF_THE_PROVIDER:
         request.body.pop(name, None)
     async with aclosing(ask(request)) as chunks:
         async for chunk in chunks:

@@ -67,7 +67,8 @@ def keep_prefix(first_agent: Agent, *agents: Agent, base: str = _BASE, role: Lat
         *agents: The other agents.
         base: The system message of all agents.
         role: The role of the messages with instructions. "tool" adds them to the result of the handoff, which has the lowest
-            authority for models; use it for a server that refuses everything else.
+            authority for models; use it for a server that refuses everything else. With `context_management`, it is always
+            "developer", because other messages are not sent after a compaction.
 
     Raises:
         ConfigurationError: If the agents cannot have the same start: they differ in model, settings, output, `history` or
@@ -165,6 +166,12 @@ class _Rewriting:
         body["messages"] = self._with_late(messages, late)
         self._offer_all_tools()
 
+    @property
+    def _late_role(self) -> LateRole:
+        if self.request.body.get("context_management"):
+            return "developer"  # the server compacts the conversation, and other messages are not sent after that
+        return self.role if self.role != "auto" else "developer" if self.to_openai else "user"
+
     # --- messages ---
 
     def _late(
@@ -205,7 +212,7 @@ class _Rewriting:
         return [*changed, *messages[start:]]
 
     def _insert(self, messages: list[Message], text: str) -> None:
-        role = self.role if self.role != "auto" else "developer" if self.to_openai else "user"
+        role = self._late_role
         if not messages and not self.to_openai:
             messages.append({"role": "system", "content": f"{self.base}\n\n{text}"})
         elif role == "tool" and messages[-1]["role"] == "tool":
