@@ -163,3 +163,20 @@ async def test_a_task_that_is_cancelled_while_it_opens(path: Path, content: byte
     path.unlink()
     async with store:
         assert await store.load("a") is None
+
+
+async def test_a_fork_whose_answer_was_lost_is_made_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transaction was committed, and is repeated."""
+    async with SQLiteStore(path) as store:
+        await store.write("a", change(None, user("1")))
+        submit = store._database.submit
+
+        async def twice(work: Any, **options: bool) -> Any:
+            await submit(work, **options)
+            return await submit(work, **options)
+
+        monkeypatch.setattr(store._database, "submit", twice)
+        await store.fork("a", "b")
+        forked = await store.load("b")
+    assert forked is not None
+    assert forked.messages == [user("1")]

@@ -225,7 +225,6 @@ async def test_a_cancel_that_meets_the_start_of_its_run_waits_for_its_function(t
             assert file.execute("SELECT attempt, deaths FROM aswarm_run").fetchall() == [(1, 0)]
 
 
-@pytest.mark.heavy
 async def test_a_waiting_run_without_its_conversation_can_be_stopped(tmp_path: Path, shop: Shop) -> None:
     """A deleted conversation is not made again. A run may also have no conversation, or be answered already."""
     waits = call("pay", call_id="p", amount=5)

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Hold, Reply, agent_tool, current_call, tool
-from aswarm.conversations import Change, Conversation, MemoryStore, Stored
+from aswarm.conversations import Change, Conflict, Conversation, MemoryStore, Stored
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.runs import AnswersRefused, CallAnswer, Limits, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call, check_history
@@ -245,3 +245,22 @@ async def test_a_resumed_run_that_is_cancelled_has_its_answers_after_those_of_th
         response, stored = await second.result(), await history_of(runs)
     assert stored.messages == [HI, *asked, *response.messages]
     check_history(stored.messages, ordered=False)
+
+
+async def test_a_cancel_beside_a_write_of_another_program_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first transaction finds the change of the other program, and the second one closes the call."""
+    swarm = AsyncSwarm(ScriptedModel([call("pay", call_id="1")]).client())
+    async with LocalRuns(swarm, agents=Agent(functions=[pay])) as runs:
+        run = await started(runs)
+        await run.result()
+        submit, conflicts = runs._database.submit, [Conflict("ann/c", None)]
+
+        async def fail_once(work: Any, **options: bool) -> Any:
+            if options.get("durable") and conflicts:
+                raise conflicts.pop()
+            return await submit(work, **options)
+
+        monkeypatch.setattr(runs._database, "submit", fail_once)
+        assert (await run.cancel()).status == "stopped"
+        stored = await history_of(runs)
+    assert (stored.open_calls, conflicts) == ([], [])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 
 from aswarm import ConfigurationError
-from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun, fold
+from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun, RunRecord, fold
 from aswarm.testing import call
 from tests.support.runs.kept_runs import Open, Workshop, also_durable, entries_of
 
@@ -139,3 +140,21 @@ async def test_a_new_message_closes_open_calls(place: Open, workshop: Workshop) 
         assert (await it.history())[2:] == folded.messages
         assert "not run" in folded.messages[0]["content"]
         assert workshop.erased == []
+
+
+@also_durable("sqlite")
+async def test_two_cancels_of_a_waiting_run_at_once(place: Open, workshop: Workshop) -> None:
+    """Both return the stopped run, and its calls are closed once."""
+    async with place(ERASE) as it:
+        run = await it.waiting()
+        records: list[RunRecord] = []
+
+        async def cancel() -> None:
+            records.append(await it.runs.cancel(run.id, user="ann"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(cancel)
+            group.start_soon(cancel)
+        assert [record.status for record in records] == ["stopped", "stopped"]
+        roles = [message["role"] for message in await it.history()]
+        assert (workshop.erased, roles.count("tool")) == ([], 1)
