@@ -246,7 +246,7 @@ async def test_a_slow_library_is_not_a_function_of_the_user() -> None:
 
 
 def watchers() -> int:
-    return sum(thread.name == "aswarm-blocked-loops" for thread in threading.enumerate())
+    return sum(thread.name == "aswarm blocked loops" for thread in threading.enumerate())
 
 
 @pytest.mark.anyio

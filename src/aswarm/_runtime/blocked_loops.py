@@ -71,7 +71,7 @@ def watch() -> Lease:
     _watches[key] = new = _Watch(key)
     new.add(lease)
     with suppress(RuntimeError):  # no more threads: then nothing is logged
-        seams.start_thread(new.steps(), "aswarm-blocked-loops")
+        seams.start_thread(new.steps(), "aswarm blocked loops")
     return lease
 
 
