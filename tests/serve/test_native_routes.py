@@ -12,7 +12,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from aswarm import ConfigurationError, RunError
+from aswarm import Agent, ConfigurationError, RunError, agent_tool
 from aswarm.conversations import Conversation
 from aswarm.runs import Limits, show_answers, show_everything
 from aswarm.testing import Failure, ScriptedAnswer, call
@@ -261,6 +261,15 @@ async def test_readers_get_neither_context_nor_error_texts() -> None:
                 assert ("s3cret" in stream.text) is is_shown
                 assert ('"RequestSent"' in stream.text) is is_shown
             assert ("s3cret" in (await it.ann.get("/conversations/c")).text) is is_shown
+
+
+async def test_requests_of_an_agent_as_a_tool_are_not_shown() -> None:
+    """They are the requests of another run; its answer is the result of the call."""
+    helper = Agent(name="Helper")
+    script = [call("helper", request="Look!"), "Found.", "Done."]
+    async with served(script, agents=[Agent(functions=[agent_tool(helper)])], show=show_everything) as it:
+        stream = await it.ann.post("/conversations/c/runs", json={"text": "Hi!"}, headers=EVENTS)
+    assert (stream.text.count('"RequestSent"'), len(it.model.requests)) == (2, 3)
 
 
 async def test_some_context_may_be_shown() -> None:

@@ -253,6 +253,9 @@ async def test_what_readers_get() -> None:
     assert show(nested).fields == {"value": {"type": "RunFinished"}}  # type: ignore[union-attr]
     assert show(Entry(4, 0, "ToolProgress", {"value": 1})).fields == {"value": 1}  # type: ignore[union-attr]
     assert show(error).fields["error"] == "ValueError"  # type: ignore[union-attr]
+    assert show_answers_with()(Entry(6, 0, "RunStopped", {"response": {}})).fields == {"response": {}}  # type: ignore[union-attr]
+    image = [{"role": "tool", "content": [{"type": "image_url", "image_url": {"url": "https://x/1.png"}}]}]
+    assert show(Entry(7, 0, "RunFinished", {"response": {"messages": image}})).fields["response"]["messages"] == image  # type: ignore[union-attr]
 
 
 async def test_the_end_of_a_turn_shows_no_text_of_an_exception() -> None:
