@@ -12,7 +12,7 @@ from aswarm.runs import show_everything
 from aswarm.serve import Playground
 from aswarm.testing import call
 from tests.support.runs.kept_runs import Workshop
-from tests.support.serve.served import Served, message_on, served
+from tests.support.serve.served import Served, message_on, served, service
 
 pytestmark = pytest.mark.asyncio
 
@@ -205,3 +205,6 @@ async def test_wrong_rights_are_refused() -> None:
         Playground(models="gpt-4o")
     with pytest.raises(ConfigurationError, match="questions must be a list"):
         Playground(questions="Hi?")
+    for page in (Playground, {"models": ["cheap"]}):
+        with pytest.raises(ConfigurationError, match="page must be True, False or a Playground"):
+            service([], page=page)

@@ -37,3 +37,12 @@ class Playground:
     def allows(self, model: str) -> bool:
         """Return whether a user may choose this model."""
         return self.models == "any" or model in self.models
+
+
+def playground_of(page: object) -> Playground | None:
+    """Return the playground of the argument `page` of a service, or None for False."""
+    if isinstance(page, Playground):
+        return page
+    if isinstance(page, bool):
+        return Playground() if page else None
+    raise ConfigurationError(f"page must be True, False or a Playground(...), not {page!r}")

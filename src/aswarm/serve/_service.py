@@ -54,7 +54,7 @@ from ._auth import Auth, host_name, is_origin_allowed, without_port
 from ._conversation_routes import conversation_routes
 from ._endpoints import Refusal, json_response, refusal_response
 from ._page_routes import page_routes
-from ._playground import Playground
+from ._playground import Playground, playground_of
 from ._responses import on_shutdown_signal
 from .wires.agui.routes import agui_routes
 from .wires.native.routes import native_routes
@@ -145,7 +145,7 @@ class Service:
         _warn_without_limits(runs)
         check_show(show)
         self._auth = auth
-        self._wires, self._page = frozenset(wires), Playground() if page is True else page or None
+        self._wires, self._page = frozenset(wires), playground_of(page)
         self._context = context
         self._client_context = frozenset(client_context)
         self._show = show_answers_with(client_context) if show is show_answers else show

@@ -605,6 +605,24 @@ def test_a_change_of_a_stale_context_is_given_up(tabs: Tabs, service: httpx.Clie
     assert context_of(page, service) == {**stale, "tier": "iron"}
 
 
+def test_a_change_is_compared_with_the_context_that_its_form_has_shown(tabs: Tabs, service: httpx.Client) -> None:
+    """A run that ends behind the open form is not undone: the change is refused, as it is of an older revision."""
+    page = answered(tabs, "remember the context")
+    page.get_by_role("tab", name="Context").click()
+    button(page, "Edit the context").click()
+    field = page.get_by_role("textbox", name="Context variables")
+    path = f"/conversations/{conversation(page)}"
+    change = {"set": {"tier": "iron"}, "revision": service.get(path).json()["revision"]}
+    service.post(f"{path}/runs", json={"text": "hello", "context": change})
+    expect(page.locator(".panel")).to_contain_text("iron", timeout=20_000)
+    wait_for_end(page, 2)
+    field.fill(field.input_value().replace('"customer":', '"note": 1, "customer":'))
+    page.keyboard.press("Control+Enter")
+    say(page, "hello again")
+    expect(page.get_by_role("alert")).to_contain_text("load it again")
+    assert context_of(page, service)["tier"] == "iron"
+
+
 def test_a_turn_becomes_an_eval_case(tabs: Tabs, tmp_path: Path) -> None:
     """The JSON is a file of cases that `load_cases` reads, with the conversation up to the turn."""
     page = answered(tabs, "my orders")

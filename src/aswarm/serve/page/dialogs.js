@@ -61,10 +61,10 @@ function Edit({ keep, content }) {
 }
 
 function Context() {
-	const { stored, edit } = state;
+	const [{ stored, edit }] = useState(() => ({ ...state })); // a run may end behind the dialog
 	const now = Object.entries({ ...stored?.context_variables, ...edit?.set }).filter(([key]) => !edit?.remove.includes(key));
 	return html`<${Form} title="Edit the context" label="Context variables, as JSON" rows=12 wide class=mono spellcheck=false
-		value=${JSON.stringify(Object.fromEntries(now), null, 2)} act="Apply to the next run" done=${editContext}>
+		value=${JSON.stringify(Object.fromEntries(now), null, 2)} act="Apply to the next run" done=${(text) => editContext(text, stored)}>
 		<p class=dim>The change is sent with your next message or decision, and recorded with its run.</p><//>`;
 }
 

@@ -228,11 +228,11 @@ const withModel = (body) => (state.model.trim() ? { ...body, model: state.model.
 
 const isInexact = (value) => (Object(value) === value ? Object.values(value).some(isInexact) : typeof value === "number" && Math.abs(value) >= 2 ** 53);
 
-// Keep a change of the context for the next run. Return the fault of the text.
-export function editContext(text) {
+// Keep a change of the context for the next run. Return the fault of the text. `stored`: the conversation that the user has seen.
+export function editContext(text, stored) {
 	const value = parsed(text);
 	if (!isObject(value)) return "The context must be a JSON object.";
-	const { revision = "", context_variables: before = {} } = state.stored || {};
+	const { revision = "", context_variables: before = {} } = stored || {};
 	const [now, old] = [value, before].map((each) => new Map(Object.entries(each).map(([key, item]) => [key, JSON.stringify(item)])));
 	const set = Object.fromEntries(Object.entries(value).filter(([key]) => now.get(key) !== old.get(key)));
 	const remove = [...old.keys()].filter((key) => !now.has(key));
