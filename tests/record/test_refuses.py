@@ -112,6 +112,13 @@ async def test_another_item_under_the_same_id(path: Path, agent: str, messages: 
     assert second is None
 
 
+async def test_decisions_with_half_a_surrogate_pair_are_compared_too(path: Path) -> None:
+    """UTF-8 cannot encode them."""
+    items = [Item("Hi", id="a", resume={"c": text}) for text in ("\ud800", "\ud800", "\ud801")]
+    errors = [str((await errors_of(path, item))[0]) for item in items]
+    assert ["differs from the item" in error for error in errors] == [False, False, True]
+
+
 async def test_one_id_twice(path: Path) -> None:
     """Two items of one batch with one id are an error of the second, whether the first is new or not."""
     await made(path)
