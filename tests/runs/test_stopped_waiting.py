@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Hold, Reply, agent_tool, current_call, tool
+from aswarm import Agent, AsyncSwarm, Hold, Reply, RunError, agent_tool, current_call, tool
 from aswarm.conversations import Change, Conflict, Conversation, MemoryStore, Stored
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.runs import AnswersRefused, CallAnswer, Limits, LocalRuns, NewRun, Run
@@ -264,3 +264,24 @@ async def test_a_cancel_beside_a_write_of_another_program_is_repeated(monkeypatc
         assert (await run.cancel()).status == "stopped"
         stored = await history_of(runs)
     assert (stored.open_calls, conflicts) == ([], [])
+
+
+async def test_a_run_that_cannot_start_leaves_the_call_open_until_it_is_cancelled() -> None:
+    """Its agent is invalid now. The run has no messages."""
+
+    def other() -> str:
+        return "paid twice"
+
+    agent = Agent(functions=[pay])
+    async with LocalRuns(AsyncSwarm(ScriptedModel([call("pay", call_id="1")]).client()), agents=agent) as runs:
+        run = await started(runs)
+        await run.result()
+        agent.functions = [pay, tool(name="pay")(other)]
+        failed = await run.answer({"1": True})
+        with pytest.raises(RunError, match="two different functions named 'pay'"):
+            await failed.result()
+        assert [each.id for each in (await history_of(runs)).open_calls] == ["1"]
+        assert (await failed.cancel()).state == "failed (ConfigurationError)"
+        stored = await history_of(runs)
+    assert stored.open_calls == []
+    assert stored.messages[-1]["content"] == INTERRUPTED
