@@ -75,9 +75,9 @@ class Processes:
         return self._holds and isinstance(self._locks, PostgresLocks)
 
     async def check(self) -> None:
-        """Check the lock of this process, and acquire it again after a loss."""
-        if self._locks is not None:
-            await self._call(self._locks.check)
+        """Check the lock of this process, and acquire it again after a loss. Only if `may_lose_lock`."""
+        assert self._locks is not None  # noqa: S101 - see `may_lose_lock`
+        await self._call(self._locks.check)
 
     @asynccontextmanager
     async def dead(self, name: str) -> AsyncGenerator[bool]:
