@@ -359,12 +359,12 @@ async def test_resume_asks_again_after_a_failure() -> None:
 async def test_there_may_be_nothing_to_resume() -> None:
     """A conversation without messages, or with an answer at its end, has nothing to resume; nothing is written."""
     chat = chat_of("Hi.")
-    with pytest.raises(ConfigurationError, match="'a' has nothing to resume"):
+    with pytest.raises(ConfigurationError, match="'a' has nothing to resume: it has no messages"):
         await chat.resume()
     await chat.run("Hi")
     before = await chat.load()
     for decision, text in (
-        ((), "'a' has nothing to resume"),
+        ((), "'a' has nothing to resume: its last message is an answer"),
         ((True,), "'a' has nothing to resume"),
         (({},), "'a' has nothing to resume"),
         ((Approve.all(),), "'a' has nothing to resume"),

@@ -20,6 +20,7 @@ from aswarm.code import code_tool
 from aswarm.extensions import Handlers
 from aswarm.guards import CheckedInput, guard_input
 from aswarm.testing import ScriptedModel, call
+from tests.support.serve.served import message_on, served
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 BLOCKED = 0.8
@@ -139,6 +140,25 @@ async def test_a_function_in_another_run_or_in_code(inside: str) -> None:
     async with AsyncSwarm(ScriptedModel(calls)) as swarm:
         await swarm.run(outer, "Where?")
     assert log.names == ["price"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("wire", ["native", "openai"])
+async def test_the_functions_of_a_service(wire: str) -> None:
+    """`auth` and `context` block all clients, although no run has started."""
+
+    async def auth(_: object) -> str:
+        block("auth")
+        return "ann"
+
+    async def context(_: object) -> dict[str, Any]:
+        block("context")
+        return {}
+
+    async with served(["Hi.", "Hi."], auth=auth, context=context, wires=["openai"]) as it:
+        path, body = message_on(wire)
+        assert (await it.ann.post(path, json=body)).is_success
+    assert log.names == ["auth", "context"]
 
 
 def test_the_async_function_of_a_swarm() -> None:

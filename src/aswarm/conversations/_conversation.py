@@ -253,9 +253,8 @@ class Conversation:
             raise conflict
         is_answered = not history or (history[-1]["role"] == "assistant" and not unanswered_calls(history))
         if is_answered and resume is not False and not (is_object(resume) and resume):
-            raise ConfigurationError(
-                f"the conversation {self._id!r} has nothing to resume: its last message is an answer. Use run() with a new message"
-            )
+            why = "its last message is an answer" if history else "it has no messages"
+            raise ConfigurationError(f"the conversation {self._id!r} has nothing to resume: {why}; send a new message")
         if agent is None:
             what = f"the conversation {self._id!r} is with the agent"
             agent = self._agents.get(stored.agent, what) if stored.agent else self._agents.start

@@ -20,6 +20,7 @@ from starlette.responses import Response
 
 from aswarm._providers.openai import is_responses
 from aswarm._record.entries import as_json
+from aswarm._runtime import seams
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError
 from aswarm._values.json import is_object, jsonable, shown
@@ -155,8 +156,10 @@ async def require_user(service: Service, request: Request) -> str:
 
     Raises Refusal (401) if there is none, ConfigurationError for a wrong return value of `auth`.
     """
-    result = service._auth(request)
-    user: Any = await result if inspect.isawaitable(result) else result
+    user: Any = service._auth(request)
+    if inspect.isawaitable(user):
+        _lease = seams.watch()
+        user = await user
     if user is not None and not isinstance(user, str):
         raise ConfigurationError(f"auth must return the id of a user, a str or None, not {shown(user, 100)}")
     if not user:
@@ -230,7 +233,7 @@ async def new_run(
         agent=asked.agent if agent is None else agent,
         continues=asked.continues,
         key=idempotency_key(request),
-        context_variables=None if service._context is None else await service._context(request),
+        context_variables=await first_context(service, request),
         client_context={key: value for key, value in state.items() if key in service._client_context},
         context_edit=asked.context_edit,
         tools=client_tools(service, asked.tools),
@@ -240,6 +243,14 @@ async def new_run(
         # An edit is refused beside an active run, which may change the context.
         while_running="refuse" if asked.context_edit is not None else service._while_running,
     )
+
+
+async def first_context(service: Service, request: Request) -> Mapping[str, Any] | None:
+    """Return the context variables of a new conversation, from `context` of the service."""
+    if service._context is None:
+        return None
+    _lease = seams.watch()
+    return await service._context(request)
 
 
 def check_permissions(service: Service, asked: ClientRequest) -> None:

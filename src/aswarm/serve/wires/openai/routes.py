@@ -22,6 +22,7 @@ from aswarm.serve._endpoints import (
     check_messages,
     client_tools,
     endpoint,
+    first_context,
     idempotency_key,
     json_response,
     new_run,
@@ -113,7 +114,7 @@ async def _new_run(service: Service, request: Request, user: str, asked: ChatReq
         agent=asked.model,
         settings=asked.settings,
         key=idempotency_key(request),
-        context_variables=None if service._context is None else await service._context(request),
+        context_variables=await first_context(service, request),
         tools=_tools(service, asked),
         on_disconnect="cancel",  # no client can reconnect to this run, because it has no conversation
     )
