@@ -78,15 +78,15 @@ async def test_without_the_right_both_are_refused(page: Any) -> None:
 async def test_an_operator_changes_the_context_with_a_message() -> None:
     """Variables are set and removed before the run, and the first entry has their names."""
     async with served(["One.", "Two."], page=OPERATOR, show=show_everything) as it:
-        body = an_edit(tier="gold", cart=[{"id": 1}])
+        body = an_edit(tier="gold", cart=[{"id": 1}], **{"": 1})
         await it.ended((await it.ann.post(RUNS, json=body)).json()["run"])
         revision, context = await seen(it)
-        assert context == {"tier": "gold", "cart": [{"id": 1}]}
-        run = (await it.ann.post(RUNS, json=an_edit(revision, ["tier", "absent"], cart=[]))).json()["run"]
+        assert context == {"tier": "gold", "cart": [{"id": 1}], "": 1}
+        run = (await it.ann.post(RUNS, json=an_edit(revision, ["tier", "absent", ""], cart=[]))).json()["run"]
         await it.ended(run)
         assert (await seen(it))[1] == {"cart": []}
         entries = [entry async for entry in (await it.service.get_run(run, user="ann")).entries()]
-        assert entries[0].fields["edited"] == ["absent", "cart", "tier"]
+        assert entries[0].fields["edited"] == ["", "absent", "cart", "tier"]
 
 
 async def test_readers_get_only_the_names_that_they_may_see() -> None:

@@ -605,6 +605,21 @@ def test_a_change_of_a_stale_context_is_given_up(tabs: Tabs, service: httpx.Clie
     assert context_of(page, service) == {**stale, "tier": "iron"}
 
 
+def test_an_edited_message_takes_the_change_of_the_context_with_it(tabs: Tabs, service: httpx.Client) -> None:
+    """The run of the fork starts with the changed context."""
+    page = answered(tabs, "remember the context")
+    before = conversation(page)
+    edit_context(page, '{"tier": "silver"}')
+    button(page, "Edit and resend").click()
+    button(page, "Fork and send").click()
+    page.wait_for_function("old => !location.hash.includes(old)", arg=before)
+    expect(page.locator(".log")).to_contain_text("The context was edited: customer, customers, tier")
+    wait_for_end(page)
+    assert (
+        len(context_of(page, service)["customers"]) == 2
+    )  # of the calls in the fork; the change has removed the earlier ones
+
+
 def test_a_change_is_compared_with_the_context_that_its_form_has_shown(tabs: Tabs, service: httpx.Client) -> None:
     """A run that ends behind the open form is not undone: the change is refused, as it is of an older revision."""
     page = answered(tabs, "remember the context")

@@ -296,11 +296,14 @@ export async function stop() {
 
 // Fork the first `keep` messages, and send `text`.
 export const fork = (keep, text = null, files = []) => fromDialog(async () => {
-	const from = state.id;
+	const { id: from, edit } = state;
 	const { conversation: id } = await post(`${chat(from)}/fork`, { after: keep });
 	state.forks[id] = { from, keep };
 	save("forks", Object.fromEntries(Object.entries(state.forks).slice(-300)));
-	if (text !== null) await post(`${chat(id)}/runs`, withModel(bodyOf(text, files)));
+	if (text !== null) {
+		const context = edit && { ...edit, revision: (await get(chat(id))).revision };
+		await post(`${chat(id)}/runs`, withModel({ ...bodyOf(text, files), ...(context && { context }) }));
+	}
 	go(id);
 	announce("The fork is open.");
 });

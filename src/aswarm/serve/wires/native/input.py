@@ -66,7 +66,7 @@ def _context_edit(value: object) -> ContextEdit:
     data = an_object(value, "context")
     check_keys(data, ("set", "remove", "revision"), "context")
     removed = [
-        a_text(name, f"context.remove[{at}]") for at, name in enumerate(a_list(data.get("remove"), "context.remove"))
+        a_string(name, f"context.remove[{at}]") for at, name in enumerate(a_list(data.get("remove"), "context.remove"))
     ]
     changes, revision = (
         an_object(data.get("set", {}), "context.set"),
