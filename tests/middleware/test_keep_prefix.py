@@ -41,11 +41,12 @@ def refund() -> str:
 
 
 def team() -> dict[str, Agent]:
-    """Three agents that can all hand over to each other: one with an agent in `functions`, two with functions."""
+    """Three agents that can all hand over to each other. The last has no instructions."""
     agents = {
         name: Agent(name=name, instructions=f"The rules of {name}.", functions=[own])
         for name, own in zip(NAMES, (look, ship, refund), strict=True)
     }
+    agents["Refunds"].instructions = None
     for agent in agents.values():
         agent.functions += [other for other in agents.values() if other is not agent]
     return agents

@@ -59,7 +59,7 @@ class SentPrompts:
         """Return the handler that remembers each request, and then sends it."""
 
         def complete_watched(request: CompletionRequest) -> T:
-            if self.asked is not None and request.agent is self.asked.agent and not request._is_of_middleware:
+            if self.is_of_conversation(request):
                 self._sent = request
             return complete(request)
 

@@ -56,7 +56,11 @@ def keep_prefix(first_agent: Agent, *agents: Agent, base: str = _BASE, role: Lat
 
     The agents in the `functions` of the given agents belong to them. Name the agents that a function returns. Requests of other
     agents do not change, and a handoff to such an agent is logged. The start of the prompt also changes if an agent with a
-    function for its instructions gets another text, and if `history` leaves out more messages.
+    function for its instructions gets another text, if `history` leaves out more messages, with `Output(mode="prompt")`, and
+    with an `output` if only some agents have functions; `Output(..., mode="tool")` prevents the last.
+
+    Security: At other servers than OpenAI's, the instructions are messages of the user, so a user can write a message that looks
+    like them. Only the functions of an agent protect something there, because a function of another agent never runs.
 
     Place it after `fallback` in the list, because its form depends on the server: OpenAI's own hosts get developer messages with
     explicit cache breakpoints and `allowed_tools`. Other servers get the instructions as a message of the user, and a sentence
@@ -180,23 +184,22 @@ class _Rewriting:
         """Yield the texts with instructions, and their indexes in the messages. `others`: tools that all agents have."""
         known: dict[str, str | None] = {}
         for number, (at, name) in enumerate(places):
-            text = self._instructions_of(name)
+            text, is_known = self._instructions_of(name), name in known
             if number == len(places) - 1 and known.get(name, text) != instructions:
-                text = instructions  # of the active agent, whose function has returned another text
-            elif name in known or text is None:
-                yield (
-                    at,
-                    f"You are now the assistant {name}." + ("" if text is None else " Follow its instructions above."),
-                )
-                continue
+                # of the active agent, whose function has returned another text
+                text, is_known = instructions, False
             known[name] = text
-            tools = "" if self.to_openai else f"\n\n{self._sentence(name, others)}"
-            yield at, f"You are now the assistant {name}. Its instructions:\n\n{text}{tools}"
+            yield at, f"You are now the assistant {name}.{self._told(name, text, others, is_known=is_known)}"
+
+    def _told(self, name: str, text: str | None, others: Sequence[str], *, is_known: bool) -> str:
+        tools = "" if self.to_openai else self._sentence(name, others)
+        told = "" if text is None else "\n\n".join(filter(None, (text, tools)))
+        return "" if not told else " Follow its instructions above." if is_known else f" Its instructions:\n\n{told}"
 
     def _instructions_of(self, name: str) -> str | None:
         """Return the first instructions of an agent in this run, or its constant instructions; None for an unknown text."""
         constant = self.union.agents[name].instructions
-        return self.sent.get(name, constant if isinstance(constant, str) else None)
+        return self.sent.get(name, None if callable(constant) else constant or "")
 
     def _sentence(self, name: str, others: Sequence[str]) -> str:
         listed = [*tools_of(self.union.agents[name]), *others]
