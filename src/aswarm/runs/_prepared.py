@@ -141,9 +141,10 @@ class PreparedRun:
 
     `key`: the id of its conversation in the store; empty for a run without a conversation. `starts_with`: the name of its
     agent. `history`: the messages of the conversation before the run. `added`: the messages that the run adds to the history
-    at its start. `edited`: the names of the context variables that the operator has changed. `resume`: the decisions about open calls; False if no call is open, or if new messages close them. `tools`:
-    the tools of the client. `trace`: see `in_trace`; empty in the process that started the run. `model`, `settings`, `notes`:
-    see `NewRun`. `base`: the revision of the conversation before the run. `first`: the first entry of the run.
+    at its start. `resume`: the decisions about open calls; False if no call is open, or if new messages close them. `edited`:
+    the names of the context variables that the operator has changed. `tools`: the tools of the client. `trace`: see
+    `in_trace`; empty in the process that started the run. `model`, `settings`, `notes`: see `NewRun`. `base`: the revision of
+    the conversation before the run. `first`: the first entry of the run.
     """
 
     setup: Setup
