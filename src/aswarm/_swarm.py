@@ -39,7 +39,6 @@ from ._run.run_info import OuterRun, RunInfo
 from ._run.shared_budget import spending_of
 from ._run.state import RunState
 from ._run.streams import ClassicStream, EventDelivery, EventStream, deliver_after, deliver_live, to_end
-from ._runtime import seams
 from ._runtime.backend import PerLoop, current_loop, scheduler
 from ._runtime.threads import FunctionRunner
 from ._values.agent import Agent, Response, default_model
@@ -401,8 +400,6 @@ class AsyncSwarm:
         # The sources of aswarm do not change a request. A source of the user may change it, so it gets a copy.
         complete = source.complete if isinstance(source, OpenAISource | HTTPSource) else isolated(source.complete)
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id, run)
-        if self._middleware or self._tool_error is not None:
-            call_tool.lease = seams.watch()
         budget, state.prompts.url = state.budget, str(getattr(client, "base_url", "")) or None
         if budget is not None:
             budget.provider_url = state.prompts.url

@@ -132,9 +132,7 @@ def test_the_thread_of_the_event_loop() -> None:
     """It starts with the first run, not before; it is a daemon; and it is the only one, however many runs there are."""
     code = """
 def others():
-    threads = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
-    # Another thread may still look for functions that block the loop: it ends a second after the last async function.
-    return [(thread.name, thread.daemon) for thread in threads if thread.name != "aswarm blocked loops"]
+    return [(thread.name, thread.daemon) for thread in threading.enumerate() if thread is not threading.main_thread()]
 
 async def quick():
     return "quick"

@@ -28,7 +28,6 @@ from openai import AsyncOpenAI
 
 import aswarm
 from aswarm import Agent, AsyncSwarm
-from aswarm._runtime import seams
 from aswarm.conversations import last
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, call
 from tests.support.providers.loopback import spoken, sse, sse_response
@@ -88,7 +87,6 @@ def stepping() -> Iterator[Counter[str]]:
         return trace
 
     previous = sys.gettrace()
-    _lease = seams.watch()  # otherwise the first run in a second counts the start of a thread
     gc.collect()
     gc.disable()  # the garbage of other tests would be counted
     sys.settrace(trace)

@@ -19,7 +19,6 @@ from typing import Any, TypeAlias, cast
 import anyio
 import anyio.lowlevel
 
-from aswarm._runtime import seams
 from aswarm._runtime.limiters import hold_token
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
 from aswarm._tools.conversion import as_result, to_text, valid_arguments
@@ -111,7 +110,6 @@ class ToolCaller:
         self._on_error = on_error
         self._run = run
         self._run_id = run_id
-        self.lease: object = None  # see `seams.watch`
 
     async def __call__(self, call: ToolCall, context: dict[str, Any], started: Started, /) -> ToolOutcome:
         """Execute one call; see `ToolHandler`. Each call needs its own task, because contextvars hold the current call."""
@@ -175,11 +173,8 @@ class ToolCaller:
         if call.decision is not None and call.has_other_arguments:
             raise NeedsApproval(REPLACED)
         if (tool.approve is not False or tool.is_external) and not call.has_approval:
-            self.lease = seams.watch()
             await _ask_first(tool, arguments, context, self._resources)
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
-        if on_loop and self.lease is None:
-            self.lease = seams.watch()
         async with hold_token(tool.limiter):
             if tool._schema.filled is not None:
                 value = await self._run_filled(call, tool, arguments, context, started, on_loop=on_loop)

@@ -11,7 +11,6 @@ from typing import Any
 
 import anyio
 
-from aswarm._runtime import seams
 from aswarm._runtime.backend import BackgroundTask, raise_if_own
 from aswarm._runtime.threads import FunctionRunner, enter_tool
 from aswarm._tools.filled import CONTEXT, filled_parameters
@@ -41,10 +40,7 @@ async def resolve_instructions(
             if is_async(instructions)
             else await BackgroundTask(functools.partial(_run_in_slot, function_runner(), work)).result()
         )
-        if not inspect.isawaitable(value):
-            return value
-        _lease = seams.watch()
-        return await value
+        return await value if inspect.isawaitable(value) else value
     except TypeError as error:
         if fault := _misfit(work):
             text = f"the instructions of {agent.name!r} cannot be called: {fault}; their function takes `context_variables`, and"
@@ -57,7 +53,6 @@ async def resolve_instructions(
 
 async def await_check(call: Callable[[], Awaitable[object]]) -> ValueError | None:
     """Call an async check and wait for it. Return its ValueError, or None."""
-    _lease = seams.watch()
     try:
         await call()
     except ValueError as error:

@@ -26,13 +26,6 @@ Steps: TypeAlias = Generator[float, None, None]
 run_sync = anyio.to_thread.run_sync
 
 
-def watch() -> object:
-    """Log a function that blocks the running event loop, until the returned object is collected."""
-    from .blocked_loops import watch  # noqa: PLC0415 - only for async functions of the user
-
-    return watch()
-
-
 def start_thread(steps: Steps, name: str) -> Callable[[], None]:
     """Start a daemon thread for the steps. Returns the function `wake`, which starts the next step at once."""
     wakes = SimpleQueue[None]()  # not an Event, because `put` and `get` are C functions

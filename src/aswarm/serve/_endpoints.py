@@ -20,7 +20,6 @@ from starlette.responses import Response
 
 from aswarm._providers.openai import is_responses
 from aswarm._record.entries import as_json
-from aswarm._runtime import seams
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError
 from aswarm._values.json import is_object, jsonable, shown
@@ -158,7 +157,6 @@ async def require_user(service: Service, request: Request) -> str:
     """
     user: Any = service._auth(request)
     if inspect.isawaitable(user):
-        _lease = seams.watch()
         user = await user
     if user is not None and not isinstance(user, str):
         raise ConfigurationError(f"auth must return the id of a user, a str or None, not {shown(user, 100)}")
@@ -249,7 +247,6 @@ async def first_context(service: Service, request: Request) -> Mapping[str, Any]
     """Return the context variables of a new conversation, from `context` of the service."""
     if service._context is None:
         return None
-    _lease = seams.watch()
     return await service._context(request)
 
 

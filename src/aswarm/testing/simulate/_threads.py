@@ -33,7 +33,6 @@ T = TypeVar("T")
 def simulated(world: World, loop: ProcessLoop) -> Generator[None]:
     """Replace the threads and the clocks of aswarm during the block."""
     threads: dict[str, Any] = {
-        "watch": object,  # in a simulation, a function that blocks costs no time
         "run_sync": functools.partial(run_sync, world),
         "start_thread": functools.partial(start_thread, world),
     }
