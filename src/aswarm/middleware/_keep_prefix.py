@@ -59,7 +59,7 @@ def keep_prefix(first_agent: Agent, *agents: Agent, base: str = _BASE, role: Lat
     function for its instructions gets another text, if `history` leaves out more messages, with `Output(mode="prompt")`, and
     with an `output` if only some agents have functions; `Output(..., mode="tool")` prevents the last.
 
-    Security: At other servers than OpenAI's, the instructions are messages of the user, so a user can write a message that looks
+    At other servers than OpenAI's, the instructions are messages of the user, so a user can write a message that looks
     like them. Only the functions of an agent protect something there, because a function of another agent never runs.
 
     Place it after `fallback` in the list, because its form depends on the server: OpenAI's own hosts get developer messages with
