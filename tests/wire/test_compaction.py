@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
-from aswarm.conversations import last
+from aswarm.conversations import MemoryStore, last
 from aswarm.decisions import Approve
 from aswarm.middleware import fallback, keep_prefix, summarize
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history
@@ -120,11 +120,11 @@ async def test_a_waiting_call_beside_a_compaction_item_resumes() -> None:
     """The call waits in one run, and is answered in the next."""
     model = OpenAIRules(["one", compacted(None, call("pay"), call("look")), "paid"])
     swarm = AsyncSwarm(model.client(), api="responses")
-    messages: list[Any] = [{"role": "user", "content": "a"}]
-    messages += (await swarm.run(agent(), messages)).messages
-    messages.append({"role": "user", "content": "b"})
-    waiting = await swarm.run(agent(), messages)
-    await swarm.run(agent(), [*messages, *waiting.messages], resume={waiting.waiting[0].id: Approve()})
+    async with MemoryStore() as store:
+        chat = store.conversation("ann/1", swarm, agent=agent())
+        await chat.run("a")
+        waiting = await chat.run("b")
+        await chat.resume({waiting.waiting[0].id: Approve()})
     expected = ["compaction", "function_call", "function_call", "function_call_output", "function_call_output"]
     assert kinds(model.bodies[-1]) == expected
     assert not model.refused

@@ -388,13 +388,6 @@ def diagnosed(number: int, diagnosis: Any, *, streamed: bool) -> RawAnswer:
     return RawAnswer([b"data: %b\n\n" % json.dumps({"type": "response.completed", "response": whole}).encode()])
 
 
-@tool(name="lookup")
-async def repeat(order: Any) -> Any:
-    """Look up."""
-    return order
-
-
-@pytest.mark.slow  # not in the quick runs: on Python 3.13.0 the end of its event loop fails, and the cause is not found
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_the_diagnosis_of_the_provider_wins(streamed: bool) -> None:
     """Each request names the last response. The reason of the provider is first, and a hit is no report."""
@@ -404,7 +397,7 @@ async def test_the_diagnosis_of_the_provider_wins(streamed: bool) -> None:
     answers = [None, {"type": "cache_hit"}, compacted, changed, small]
     model = OpenAIRules([diagnosed(at, each, streamed=streamed) for at, each in enumerate(answers)])
     agent = Agent(
-        model="gpt-5.6", instructions="Help.", functions=[repeat],
+        model="gpt-5.6", instructions="Help.", functions=[tool(lambda order: order, name="lookup", description="Look up.")],
         model_settings={"prompt_cache_options": {"ttl": "30m"}},
     )  # fmt: skip
     swarm = AsyncSwarm(model.client(), api="responses", middleware=[diagnose_cache()])

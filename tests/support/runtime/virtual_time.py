@@ -36,6 +36,10 @@ class _JumpingLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Wait for the threads without a timeout: the clock jumps while they end, so it would be over at once (Python 3.12)."""
+        await super().shutdown_default_executor()
+
 
 def jump(seconds: float) -> None:
     """Move the clock of the running event loop forward, so that its timers below the new time end their waits now.
