@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import sqlite3
 import threading
@@ -447,6 +448,16 @@ async def test_a_long_query_after_a_change_of_the_working_directory(
         await file.read(count)
     await file.aclose()
     assert not (tmp_path / "list ?%.db").exists()
+
+
+def test_a_database_in_memory_is_closed_with_its_last_user() -> None:
+    """Python 3.13 warns about a connection that is collected and not closed."""
+    connection = in_memory(SCHEMA)
+    database = MemoryDatabase(connection)
+    del database
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
 
 
 async def test_a_long_query_in_memory_lets_other_tasks_run() -> None:

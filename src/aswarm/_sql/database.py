@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -363,12 +364,14 @@ class MemoryDatabase(Database):
         super().__init__("the database in memory")
         self._connection = connection
         self._lock = threading.Lock()
+        # Python 3.13 warns about a connection that is collected without a close.
+        weakref.finalize(self, connection.close)
 
     async def open(self) -> None:
         """Do nothing: the database is always open."""
 
     async def aclose(self) -> None:
-        """Do nothing: the data exists until the end of the process."""
+        """Do nothing: the data exists as long as this object."""
 
     async def read(self, make: Callable[[], Transaction[T]]) -> T:
         """Run the query with a checkpoint after each statement, because it runs in the event loop."""
