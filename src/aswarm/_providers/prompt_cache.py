@@ -120,7 +120,8 @@ _refused: WeakKeyDictionary[object, set[tuple[Any, str]]] = WeakKeyDictionary()
 
 def accepted(sender: object, request: CompletionRequest) -> CompletionRequest:
     """Return the request without the fields that its model has refused before. `sender`: the source or client that sends it."""
-    refused = _refused_by(sender)
+    if not (refused := _refused_by(sender)):
+        return request
     for field, (_, without) in _FIELDS.items():
         if (request.body["model"], field) in refused:
             request = without(request)

@@ -40,14 +40,19 @@ ANSWER_KEYS = frozenset(
 _OWN_KEYS = frozenset({"sender", "tool_name", WAITING, SENT_INPUT})
 _NEVER_SENT = _OWN_KEYS | ANSWER_KEYS
 _PLAIN_CALL, _PLAIN_FUNCTION = {"id", "type", "function"}, {"name", "arguments"}  # most calls have only these keys
-# An assistant message without calls is sent only if it has one of these keys, because Mistral rejects an empty message.
-_SUBSTANCE = ("content", "refusal", "audio", "function_call", "responses_output")
+# An assistant message is sent only if it has one of these keys, because Mistral rejects an empty message.
+_SUBSTANCE = ("tool_calls", "content", "refusal", "audio", "function_call", "responses_output")
 # The fields of the API: of an assistant message, and of its calls and their functions.
 FIELDS = frozenset({"role", "content", "refusal", "tool_calls", "function_call", "audio", "responses_output"})
 CALL_FIELDS = frozenset({"id", "type", "function", "custom", "name", "arguments", "input"})
 _OF_MODEL = ("reasoning", "thinking", "thought", "signature", "encrypted", "opaque")
 # `extra_content` (Gemini) and `provider_specific_fields` (LiteLLM) contain signatures. `images` (OpenRouter) are content.
 _CARRIERS = frozenset({"extra_content", "images", "provider_specific_fields"})
+
+
+def has_substance(message: Mapping[str, Any]) -> bool:
+    """Return whether an assistant message has calls or content. Other assistant messages are not sent."""
+    return any(map(message.get, _SUBSTANCE))
 
 
 @lru_cache(maxsize=1000)  # the keys come from servers
@@ -95,7 +100,7 @@ def _wire_assistant(
         message["tool_calls"] = [*map(_clean_answer_call if is_answer else _clean_own_call, calls)]
         message["content"] = message.get("content") or empty_content
         yield message
-    elif any(message.get(key) for key in _SUBSTANCE):
+    elif has_substance(message):
         yield message
     matched = match_answers(calls, answers)
     if None in matched:

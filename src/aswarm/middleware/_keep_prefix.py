@@ -17,6 +17,7 @@ from aswarm._values.content import text_part
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array
 from aswarm._values.messages import Message, call_name
+from aswarm._values.wire_messages import has_substance
 from aswarm.extensions import (
     AgentDirectory,
     CompletionRequest,
@@ -38,7 +39,6 @@ _BASE = (
     "instructions. Follow the newest of these messages; earlier ones no longer apply."
 )
 _EQUAL = ("model", "model_settings", "output", "parallel_tool_calls", "history")
-_SUBSTANCE = ("tool_calls", "content", "refusal", "audio", "function_call", "responses_output")
 _BREAKPOINT = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 
 
@@ -91,7 +91,8 @@ def keep_prefix(first_agent: Agent, *agents: Agent, base: str = _BASE, role: Lat
             if request.agent is handlers.run.agent:  # not a request of another middleware for an agent of its own
                 union = union or AgentUnion(listed)
                 source = request.source or handlers.source
-                _Rewriting(request, union, source, sent, base, role).apply(handlers)
+                marks = takes_breakpoints(source, request.body["model"])
+                _Rewriting(request, union, sent, base, role, is_openai(source), marks).apply(handlers)
             return handlers.complete(request)
 
         return replace(handlers, complete=complete)
@@ -134,18 +135,19 @@ class AgentUnion:
 
 @dataclass(frozen=True, slots=True)
 class _Rewriting:
-    """The change of one request. `sent`: the first instructions of each agent in this run, by its name."""
+    """The change of one request.
+
+    `sent`: the first instructions of each agent in this run, by its name. `to_openai`: whether OpenAI itself gets the request.
+    `marks`: whether its model accepts breakpoints.
+    """
 
     request: CompletionRequest
     union: AgentUnion
-    source: object
     sent: dict[str, str]
     base: str
     role: LateRole
-
-    @property
-    def to_openai(self) -> bool:
-        return is_openai(self.source)
+    to_openai: bool
+    marks: bool
 
     def apply(self, handlers: Handlers) -> None:
         """Change the request, if its agent is one of the agents."""
@@ -164,9 +166,13 @@ class _Rewriting:
         if messages and messages[0]["role"] == "system" and agent.instructions is not None:
             instructions, messages = messages[0]["content"], messages[1:]
         others = [name for tool in body.get("tools") or () if (name := call_name(tool)) not in self.union.tools]
-        senders = [block.sender for block in handlers.run.blocks if _is_sent(block.message)]
+        heads = [block for block in handlers.run.blocks if block.role == "assistant" and has_substance(block.message)]
         self.sent.setdefault(agent.name, instructions)
-        late = self._late(list(_places(messages, senders, agent.name, self.union.agents)), instructions, others)
+        late = self._late(
+            list(_places(messages, [head.sender for head in heads], agent.name, self.union.agents)),
+            instructions,
+            others,
+        )
         body["messages"] = self._with_late(messages, late)
         self._offer_all_tools()
 
@@ -226,8 +232,7 @@ class _Rewriting:
             messages.append(self._late_message("user" if role == "tool" else role, text))
 
     def _late_message(self, role: str, text: str) -> Message:
-        marks = takes_breakpoints(self.source, self.request.body["model"])
-        return {"role": role, "content": [{**text_part(text), **_BREAKPOINT}] if marks else text}
+        return {"role": role, "content": [{**text_part(text), **_BREAKPOINT}] if self.marks else text}
 
     # --- tools ---
 
@@ -250,11 +255,6 @@ class _Rewriting:
                 "tools": [*map(_reference, own.values())],
             }
             body["tool_choice"] = {"type": "allowed_tools", "allowed_tools": allowed}
-
-
-def _is_sent(message: Mapping[str, Any]) -> bool:
-    # An answer without text and calls is not sent.
-    return message["role"] == "assistant" and any(map(message.get, _SUBSTANCE))
 
 
 def _places(
