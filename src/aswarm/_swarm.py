@@ -369,6 +369,7 @@ class AsyncSwarm:
             output=options.output,
             resources=resources,
             concurrent_tools=self._concurrent_tools,
+            tools_of_middleware={} if self._middleware is None else self._middleware.tools,
         )
         model, usage = options.model_override, self._include_usage is not False
         settings = RequestSettings(stream, model, usage, self.model, self._prompt_cache, options.settings)

@@ -8,7 +8,15 @@ from ._providers.openai import is_openai, takes_breakpoints
 from ._rate_limits.tokens import estimated_tokens
 from ._run.call import ToolCall
 from ._run.current_call import CurrentCall, Progress, current_call, failing_exits, progress, without_current_call
-from ._run.handlers import CompletionHandler, Handlers, Middleware, Started, ToolHandler, source_for
+from ._run.handlers import (
+    CompletionHandler,
+    Handlers,
+    Middleware,
+    MiddlewareWithTools,
+    Started,
+    ToolHandler,
+    source_for,
+)
 from ._run.inner_calls import InnerCalls, calling_tool
 from ._run.outcome import ToolOutcome
 from ._run.run_info import InnerRun, RunInfo
@@ -42,6 +50,7 @@ __all__ = [
     "InnerCalls",
     "InnerRun",
     "Middleware",
+    "MiddlewareWithTools",
     "Progress",
     "RunInfo",
     "Started",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -19,6 +19,9 @@ from aswarm._providers import openai
 from aswarm._providers.http import HTTPSource
 from aswarm._runtime.backend import HiddenGenerators
 from aswarm._tools.conversion import arguments_or_text
+from aswarm._tools.tool import Tool
+from aswarm._tools.toolbox import tools_of
+from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import NO_RUN, has_colours
 from aswarm._wire.accumulator import Accumulator
@@ -82,6 +85,35 @@ Middleware: TypeAlias = Callable[[Handlers], Handlers]
 
 
 @dataclass(frozen=True, slots=True)
+class MiddlewareWithTools:
+    """A middleware with functions of its own, which the model may call in every run of the swarm.
+
+        AsyncSwarm(middleware=[MiddlewareWithTools(wrap, [read_notes])])
+
+    They are in each request of an agent that has functions, and of any agent whose history has results of tools, after the
+    functions of the agent. So the start of the prompt stays the same. Their calls are calls like any other.
+
+    Args:
+        wrap: The middleware.
+        functions: Functions and tools, as in `Agent(functions=[...])`.
+
+    Raises:
+        ConfigurationError: For a function that cannot be a tool. A run raises it for an agent that has another function with one
+            of the names.
+    """
+
+    wrap: Middleware
+    functions: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        tools_of_middleware([self])
+
+    def __call__(self, handlers: Handlers) -> Handlers:
+        """Wrap the handlers of a run."""
+        return self.wrap(handlers)
+
+
+@dataclass(frozen=True, slots=True)
 class MiddlewareStack:
     """The middleware of one run, in the order of its fields: the first is the outermost."""
 
@@ -124,9 +156,10 @@ def check_steps(swarm: object, own: Mapping[str, object]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The middleware of the user as one middleware. The first of `wraps` is the outermost."""
+    """The middleware of the user as one middleware. The first of `wraps` is the outermost. `tools`: their functions, by name."""
 
     wraps: tuple[Middleware, ...]
+    tools: Mapping[str, Tool[..., Any]]
 
     def __call__(self, handlers: Handlers) -> Handlers:
         for wrap in reversed(self.wraps):
@@ -165,7 +198,15 @@ def chain(middleware: Iterable[Middleware]) -> Chain | None:
                 f"middleware must be functions from Handlers to Handlers, not {type(wrap).__name__}; see aswarm.middleware"
             )
 
-    return Chain(wraps) if wraps else None
+    return Chain(wraps, tools_of_middleware(wraps)) if wraps else None
+
+
+def tools_of_middleware(wraps: Iterable[Middleware]) -> dict[str, Tool[..., Any]]:
+    """Return the functions of middleware by name. Raises ConfigurationError if two different functions have the same name."""
+    own = [wrap.functions for wrap in wraps if isinstance(wrap, MiddlewareWithTools)]
+    of_chains = [wrap.tools.values() for wrap in wraps if isinstance(wrap, Chain)]
+    functions = [function for each in (*of_chains, *own) for function in each]
+    return tools_of(Agent(name="middleware", functions=functions)) if functions else {}
 
 
 def _type_of_mistake(value: object) -> str:

@@ -52,6 +52,11 @@ class History:
         """A copy of the history in its wire form, without messages that have unanswered calls."""
         return self._wire.copy()
 
+    @property
+    def has_results(self) -> bool:
+        """Whether a message is the result of a tool."""
+        return any(message["role"] == "tool" for message in (*self._before, *self.messages))
+
     def sent_to(self, agent: Agent) -> tuple[list[Message], KnownHistory]:
         """Return the messages of the agent's next request, with their `KnownHistory`. All calls must be answered."""
         if (function := agent.history) is None:

@@ -11,12 +11,13 @@ import operator
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import repeat
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from aswarm._runtime import clocks
 from aswarm._tools.filled import Filled
 from aswarm._tools.tool import Tool
-from aswarm._tools.toolbox import toolbox
+from aswarm._tools.toolbox import clash, toolbox
 from aswarm._values.agent import Agent, Response, StopReason, asked_for
 from aswarm._values.context import check_context, copy_containers, plain_dict
 from aswarm._values.decisions import OpenCall, Resume
@@ -87,6 +88,7 @@ class RunState:
         output: Output[Any] | None = None,
         resources: Mapping[str, object] = NO_RESOURCES,
         concurrent_tools: bool = True,
+        tools_of_middleware: Mapping[str, Tool[..., Any]] = MappingProxyType({}),
     ) -> None:
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
@@ -105,6 +107,7 @@ class RunState:
         self.accumulator: Accumulator | None = None
         self.ending = RunEnding()
         self._has_answer = False
+        self._tools_of_middleware = tools_of_middleware
         self.toolbox = toolbox(agent)
         self.is_typed = output is not None or agent.output is not None
         self._typed = TypedAnswers(output, self.context, resources) if self.is_typed else None
@@ -134,10 +137,19 @@ class RunState:
     @property
     def tools(self) -> Mapping[str, Tool[..., Any]]:
         """The tools of the active agent by name. Raises ConfigurationError for a function that cannot be a tool."""
+        functions = self._functions()
+        return functions if self._typed is None else self._typed.tools(self.agent, functions)
+
+    def _functions(self) -> Mapping[str, Tool[..., Any]]:
+        """Return the functions of the active agent, and those of middleware if results of functions are in the history or may be."""
         if not self.toolbox.fits(self.agent):
             self.toolbox = toolbox(self.agent)
-        functions = self.toolbox.tools
-        return functions if self._typed is None else self._typed.tools(self.agent, functions)
+        own, more = self.toolbox.tools, self._tools_of_middleware
+        if not more or not (own or self.history.has_results):
+            return own
+        for name in own.keys() & more.keys():
+            raise clash(self.agent, name, own[name], more[name])
+        return {**own, **more}
 
     def request(self, instructions: Any, settings: RequestSettings) -> CompletionRequest:
         """Return the next request for a completion."""
@@ -159,7 +171,7 @@ class RunState:
         if typed is None:
             return request
         typed.is_last = is_last
-        return typed.ask(request, toolbox(agent).tools)
+        return typed.ask(request, self._functions())
 
     def start_step(self, max_turns: int | None, *, execute_tools: bool) -> StopReason | None:
         """Return the reason to stop, or None for another step: a `pending_check`, the calls of the turn, or a completion.

@@ -10,7 +10,6 @@ from typing import Any
 
 from aswarm._tools.answer_tool import JSON_OBJECT, answer_tool, response_format, schema_text
 from aswarm._tools.tool import Tool
-from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent
 from aswarm._values.content import text_part
 from aswarm._values.errors import ConfigurationError, OutputError, ToolArgumentsError
@@ -49,6 +48,7 @@ class TypedAnswers:
         self.written: tuple[Agent, Accumulator] | None = None
         self.correction: Message | None = None
         self._invalid = 0
+        self._functions: Tools = {}  # of the last request
         self._forces = False  # the last answer was an invalid text, and one retry is left: force `final_answer`
 
     def _output_of(self, agent: Agent) -> tuple[Output[Any], AnswerType] | None:
@@ -75,7 +75,7 @@ class TypedAnswers:
 
     def ask(self, request: CompletionRequest, functions: Tools) -> CompletionRequest:
         """Add the format of the answer to the request. Only mode="schema" sends both tools and a `response_format`."""
-        agent, body = request.agent, request.body
+        agent, body, self._functions = request.agent, request.body, functions
         wanted = self._output_of(agent)
         if wanted is None or wanted[1].schema is None:
             return request
@@ -138,7 +138,7 @@ class TypedAnswers:
     def _refuse_text(self, output: Output[Any], answer: AnswerType, agent: Agent, fault: str) -> None:
         self._count(output, answer, fault)
         if self.error is None:
-            by_tool = answer.schema is not None and _mode(output, answer, agent, toolbox(agent).tools) == "tool"
+            by_tool = answer.schema is not None and _mode(output, answer, agent, self._functions) == "tool"
             self._forces = by_tool and self._invalid == output.retries
             do = f"Call the function {FINAL_ANSWER} with your answer." if by_tool else "Answer again."
             self.correction = {"role": "user", "content": f"Your answer cannot be used:\n{fault}\n{do}"}

@@ -101,12 +101,13 @@ def _tools_by_name(agent: Agent, functions: Iterable[Any]) -> dict[str, Tool[...
     for tool in _distinct_tools(functions):
         name = tool._schema.name
         if name in tools:
-            raise _clash(agent, name, tools[name], tool)
+            raise clash(agent, name, tools[name], tool)
         tools[name] = tool
     return tools
 
 
-def _clash(agent: Agent, name: str, *tools: Tool[..., Any]) -> ConfigurationError:
+def clash(agent: Agent, name: str, *tools: Tool[..., Any]) -> ConfigurationError:
+    """Return the error for two different functions with the same name."""
     origins = " and ".join(tool._origin or "this program" for tool in tools)
     of_others = f", of {origins}" if any(tool._origin for tool in tools) else ""
     prefix = ", or MCPServer(..., prefix=...)" if of_others else ""

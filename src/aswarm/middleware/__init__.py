@@ -35,7 +35,7 @@ calls. If `call.is_repeatable`, the call may run again. If a handler raises an e
 has the partial response. A handler must always pass on `anyio`'s cancellation.
 
 `handlers.run.on_end(callback)` calls the callback once at the end of the run, even after an error or a cancellation.
-`handlers.run.log_fields` is for log records.
+`handlers.run.log_fields` is for log records. `MiddlewareWithTools` also gives functions to the agents.
 
 Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarize`,
 `keep_prefix`, `diagnose_cache`.
@@ -48,6 +48,7 @@ from aswarm.extensions import (
     EndCallback,
     Handlers,
     Middleware,
+    MiddlewareWithTools,
     RunInfo,
     Started,
     ToolCall,
@@ -73,6 +74,7 @@ __all__ = [
     "Handlers",
     "LateRole",
     "Middleware",
+    "MiddlewareWithTools",
     "RunInfo",
     "Started",
     "ToolCall",
