@@ -74,7 +74,7 @@ class CompletionRequest:
         message of the user after the tool messages. If the run forces a typed answer, its function is the only one. If there is nothing to change, the result is `body` itself. Raises
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
-        return openai_chat_body(narrowed(self))
+        return openai_chat_body(self if self._required is None else narrowed(self))
 
     def responses_body(self) -> dict[str, Any]:
         """Return the body of this request for any server of the Responses API; `body` does not change.
@@ -83,7 +83,7 @@ class CompletionRequest:
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
         self._check_schema()
-        return openai_body(narrowed(self))
+        return openai_body(self if self._required is None else narrowed(self))
 
     def _sendable_body(self) -> dict[str, Any]:
         # A middleware may have written text that UTF-8 cannot encode. Text of the run itself was repaired when it was recorded.
