@@ -141,15 +141,16 @@ class Notifier:
 
     async def poll(self, processes: Processes, group: TaskGroup) -> None:
         """Poll while tasks need it, until cancelled. `group`: executes the long polls."""
-        look, users = partial(self._look, processes), self._database.users
+        is_file, users = processes.is_shared, self._database.users
         failure = "the log of runs cannot be read; another attempt follows"
-
-        def is_shared() -> bool:
-            # A connection does not tell its own process about changes, so two `Runs` with one store look for them too.
-            return processes.is_shared or len(users) > 1
-
+        # A connection does not tell its own process about changes, so two `Runs` with one store look for them too.
         self._polls.append(
-            Poll(failure, _TICK, look, lambda: is_shared() and (self._live or self._watched or self._ends))
+            Poll(
+                failure,
+                _TICK,
+                partial(self._look, processes),
+                lambda: (is_file or len(users) > 1) and (self._live or self._watched or self._ends),
+            )
         )
         wake = partial(scheduler(), self.poll_soon)
         users.append(wake)
@@ -163,15 +164,15 @@ class Notifier:
 
     async def _poll(self, group: TaskGroup) -> None:
         while True:
-            self._wanted = anyio.Event()
-            for poll in self._polls:
-                if poll.due <= anyio.current_time() and poll.is_needed():
+            self._wanted, due = anyio.Event(), math.inf
+            for poll in [poll for poll in self._polls if poll.is_needed()]:
+                if poll.due <= anyio.current_time():
                     poll.due = math.inf
                     if poll.is_long:
                         group.start_soon(self._repeat, poll)
                     else:
                         await self._repeat(poll)
-            due = min([poll.due for poll in self._polls if poll.is_needed()], default=math.inf)
+                due = min(due, poll.due)
             with anyio.CancelScope(deadline=due):
                 await self._wanted.wait()
 
