@@ -137,14 +137,16 @@ class RunState:
     @property
     def tools(self) -> Mapping[str, Tool[..., Any]]:
         """The tools of the active agent by name. Raises ConfigurationError for a function that cannot be a tool."""
-        functions = self._functions()
-        return functions if self._typed is None else self._typed.tools(self.agent, functions)
-
-    def _functions(self) -> Mapping[str, Tool[..., Any]]:
-        """Return the functions of the active agent, and those of middleware if results of functions are in the history or may be."""
         if not self.toolbox.fits(self.agent):
             self.toolbox = toolbox(self.agent)
-        own, more = self.toolbox.tools, self._tools_of_middleware
+        functions = self.toolbox.tools
+        if self._tools_of_middleware:
+            functions = self._with_tools_of_middleware(functions)
+        return functions if self._typed is None else self._typed.tools(self.agent, functions)
+
+    def _with_tools_of_middleware(self, own: Mapping[str, Tool[..., Any]]) -> Mapping[str, Tool[..., Any]]:
+        """Return the functions of the active agent, and those of middleware if results of functions are in the history or may be."""
+        more = self._tools_of_middleware
         if not more or not (own or self.history.has_results):
             return own
         for name in own.keys() & more.keys():
@@ -171,7 +173,7 @@ class RunState:
         if typed is None:
             return request
         typed.is_last = is_last
-        return typed.ask(request, self._functions())
+        return typed.ask(request, self._with_tools_of_middleware(toolbox(agent).tools))
 
     def start_step(self, max_turns: int | None, *, execute_tools: bool) -> StopReason | None:
         """Return the reason to stop, or None for another step: a `pending_check`, the calls of the turn, or a completion.
