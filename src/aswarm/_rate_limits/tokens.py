@@ -14,7 +14,7 @@ from typing import Any
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message, as_plain
 from aswarm._values.usage import Usage, latest_usage
-from aswarm._values.wire_messages import OUTPUT_ITEMS
+from aswarm._values.wire_messages import ITEM_KEYS
 from aswarm._wire.responses_request import LIMITS
 
 _TOKENS_PER_BYTE = 0.25
@@ -69,12 +69,12 @@ def size_of(body: Mapping[str, Any]) -> int:
     """Return the approximate bytes of text that the model reads: messages and tools, with some punctuation.
 
     An image counts like a text with the same number of tokens. A file counts by its length. Output items of the Responses API
-    do not count, because they repeat their message, or are encrypted.
+    and blocks of Claude do not count, because they repeat their message, or are encrypted.
     """
     media = 0
     texts: list[Message] = []
     for message in body["messages"]:
-        text = {key: value for key, value in message.items() if key != OUTPUT_ITEMS}
+        text = {key: value for key, value in message.items() if key not in ITEM_KEYS}
         if is_array(parts := message.get("content")):
             media += sum(map(_media_size, parts))
             text["content"] = [part for part in parts if not _media_size(part)]

@@ -163,7 +163,7 @@ class SentHistory:
         except ConfigurationError as error:
             raise ConfigurationError(f"{where} returned a block that cannot be sent: {error}") from error
         _, known = self._known.get(id(agent), (agent, None))
-        known = KnownHistory(is_chat(messages), known.input, known.sent) if known else KnownHistory(is_chat(messages))
+        known = replace(known, is_chat=is_chat(messages)) if known else KnownHistory(is_chat(messages))
         self._known[id(agent)] = agent, known
         return messages, known
 

@@ -41,9 +41,12 @@ _OWN_KEYS = frozenset({"sender", "tool_name", WAITING, SENT_INPUT})
 _NEVER_SENT = _OWN_KEYS | ANSWER_KEYS
 _PLAIN_CALL, _PLAIN_FUNCTION = {"id", "type", "function"}, {"name", "arguments"}  # most calls have only these keys
 # An assistant message is sent only if it has one of these keys, because Mistral rejects an empty message.
-_SUBSTANCE = ("tool_calls", "content", "refusal", "audio", "function_call", "responses_output")
+_SUBSTANCE = ("tool_calls", "content", "refusal", "audio", "function_call", "responses_output", "anthropic_output")
 # The fields of the API: of an assistant message, and of its calls and their functions.
-FIELDS = frozenset({"role", "content", "refusal", "tool_calls", "function_call", "audio", "responses_output"})
+FIELDS = frozenset(
+    {"role", "content", "refusal", "tool_calls", "function_call", "audio"}
+    | {"responses_output", "anthropic_output", "anthropic_origin"}
+)
 CALL_FIELDS = frozenset({"id", "type", "function", "custom", "name", "arguments", "input"})
 _OF_MODEL = ("reasoning", "thinking", "thought", "signature", "encrypted", "opaque")
 # `extra_content` (Gemini) and `provider_specific_fields` (LiteLLM) contain signatures. `images` (OpenRouter) are content.
@@ -158,30 +161,35 @@ def is_json_object(text: object) -> bool:
         return False
 
 
-# --- output items of the Responses API --------------------------------------------------------------------------------
+# --- output items of the Responses API, and blocks of Claude ------------------------------------------------------------
 
 # The key of an assistant message for its output items, unchanged and in order. Only the provider that sent an item can read it.
 OUTPUT_ITEMS = "responses_output"
-# Keys of messages from the Responses API. Servers of Chat Completions reject unknown keys.
-_RESPONSES_KEYS = frozenset({OUTPUT_ITEMS, "reasoning_content"})
+# The keys for the blocks of an answer of Claude, and for its origin: the model, and a digest of the request.
+BLOCKS, ORIGIN = "anthropic_output", "anthropic_origin"
+# All keys of a message that only one API has. Its other keys have the same content, as far as the other APIs have it.
+ITEM_KEYS = frozenset({OUTPUT_ITEMS, BLOCKS, ORIGIN})
+_READABLE = "reasoning_content"  # servers of Chat Completions reject unknown keys
 
 
-def without_items(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages without output items.
+def without_items(messages: Sequence[Message], keys: frozenset[str] = ITEM_KEYS) -> list[Message]:
+    """Return the messages without output items of the Responses API, and without blocks of Claude.
 
-    A message that has only items, for example an image that the provider generated, is removed.
+    A message that has only items, for example an image that the provider generated, is removed. `keys`: the keys to remove.
     """
-    stripped = (_without_items(message) if OUTPUT_ITEMS in message else message for message in messages)
+    stripped = (_without_items(message, keys) for message in messages)
     return [message for message in stripped if message]
 
 
-def _without_items(message: Message) -> Message:
-    rest = {key: value for key, value in message.items() if key not in _RESPONSES_KEYS}
+def _without_items(message: Message, keys: frozenset[str]) -> Message:
+    if keys.isdisjoint(message):
+        return message
+    rest = {key: value for key, value in message.items() if key not in keys and key != _READABLE}
     return rest if any(value for key, value in rest.items() if key != "role") else {}
 
 
 def chunk_without_items(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the chunk of a completion without output items."""
+    """Return the chunk of a completion without output items of the Responses API."""
     choices = chunk.get("choices")
     return {**chunk, "choices": [*map(_choice_without_items, choices)]} if is_array(choices) else chunk
 
@@ -190,5 +198,6 @@ def _choice_without_items(choice: Any) -> Any:
     for key in ("message", "delta"):
         wire = choice.get(key) if is_object(choice) else None
         if is_object(wire) and OUTPUT_ITEMS in wire:
-            return {**choice, key: {name: value for name, value in wire.items() if name not in _RESPONSES_KEYS}}
+            rest = {name: value for name, value in wire.items() if name not in (OUTPUT_ITEMS, _READABLE)}
+            return {**choice, key: rest}
     return choice

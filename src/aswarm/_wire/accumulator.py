@@ -20,7 +20,7 @@ from aswarm._values.errors import CompletionError, StreamInterrupted
 from aswarm._values.json import is_array, is_object, is_zero, sendable_data, shown, whole_characters
 from aswarm._values.messages import SENT_INPUT, Message, as_plain, text_of
 from aswarm._values.usage import Usage, latest_usage
-from aswarm._values.wire_messages import OUTPUT_ITEMS
+from aswarm._values.wire_messages import ITEM_KEYS
 
 from .calls import CallAccumulator
 from .failures import failure_in
@@ -69,7 +69,7 @@ _SHOWN = 200  # characters of a wrong chunk that an error text quotes
 
 # Keys of a delta with special rules. The rules of `merge` apply to all other keys.
 _OWN_RULES = frozenset({"role", "content", "tool_calls"})
-_WHOLE = frozenset({OUTPUT_ITEMS, SENT_INPUT})  # keys whose values are never sent in pieces
+_WHOLE = ITEM_KEYS | {SENT_INPUT}  # keys whose values are never sent in pieces
 _OPTIONAL = ("refusal", "function_call", "audio")  # fields of the API that servers in Go send with zero values
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
@@ -166,7 +166,7 @@ class Accumulator:
                 self._is_whole, wire = True, message
             else:
                 wire = self._delta_or_message(wire, message)
-        if wire and (OUTPUT_ITEMS in wire or SENT_INPUT in wire):
+        if wire and not _WHOLE.isdisjoint(wire):
             # These values are recorded unchanged. The shown delta omits them, because its other keys have the same content.
             whole = self._whole | {key: value for key, value in wire.items() if key in _WHOLE}
             self._whole = {key: value for key, value in whole.items() if value not in (None, [])}

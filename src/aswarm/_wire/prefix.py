@@ -18,7 +18,7 @@ from aswarm._values.json import is_array, is_object
 from aswarm._values.prices import Prices
 from aswarm._values.text import one_line
 from aswarm._values.usage import Usage, cached_tokens, set_price
-from aswarm._values.wire_messages import OUTPUT_ITEMS
+from aswarm._values.wire_messages import ITEM_KEYS, OUTPUT_ITEMS
 
 from .request import CompletionRequest
 from .responses_events import CACHE_HIT, DIAGNOSIS
@@ -282,6 +282,6 @@ def _size(value: Any) -> int:
     """Return the characters of a tool or a message. A part that is no text counts as `_MEDIA_SIZE`."""
     parts = value.get("content") if is_object(value) else None
     if not is_array(parts):
-        return len(str({key: value[key] for key in value if key != OUTPUT_ITEMS} if is_object(value) else value))
+        return len(str({key: value[key] for key in value if key not in ITEM_KEYS} if is_object(value) else value))
     texts = [part.get("text") if is_object(part) else None for part in parts]
     return sum(len(text) if isinstance(text, str) else _MEDIA_SIZE for text in texts)

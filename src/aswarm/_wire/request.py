@@ -19,7 +19,7 @@ from aswarm._values.content import Part, described, text_part
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object, sendable_data
 from aswarm._values.messages import Message, call_name, text_of
-from aswarm._values.wire_messages import OUTPUT_ITEMS, without_items
+from aswarm._values.wire_messages import BLOCKS, OUTPUT_ITEMS, without_items
 
 from .responses_request import KnownHistory, SentItems, responses_body
 
@@ -70,7 +70,7 @@ class CompletionRequest:
     def chat_body(self) -> dict[str, Any]:
         """Return the body for any server of Chat Completions; `body` does not change.
 
-        The result has no output items of the Responses API (`responses_output`). Images and files of tool messages move to a
+        The result has no output items of the Responses API (`responses_output`), and no blocks of Claude (`anthropic_output`). Images and files of tool messages move to a
         message of the user after the tool messages. If the run forces a typed answer, its function is the only one. If there is nothing to change, the result is `body` itself. Raises
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
@@ -316,7 +316,7 @@ def _allowed_tools(tool_choice: Any) -> Mapping[str, Any] | None:
 def is_chat(messages: Sequence[Message]) -> bool:
     """Return whether a server of Chat Completions can read these messages as they are."""
     # For long histories, `map` is faster than a loop in Python.
-    if any(map(operator.contains, messages, repeat(OUTPUT_ITEMS))):
+    if any(any(map(operator.contains, messages, repeat(key))) for key in (OUTPUT_ITEMS, BLOCKS)):
         return False
     if list not in map(type, map(_CONTENT, messages)):
         return True

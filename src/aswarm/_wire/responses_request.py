@@ -17,13 +17,14 @@ from aswarm._values.json import is_array, is_object, shown
 from aswarm._values.messages import Message, text_of
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 
+from .anthropic_messages import SentTurns
 from .responses_items import Item, from_compaction, items_to_replay, objects_in, outlives_compaction
 
 # The limit of output tokens has two names in Chat Completions, and another name in the Responses API.
 _RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
 LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 # Settings that the Responses API does not have, with their defaults. A default has no effect, so it is not an error.
-_CHAT_ONLY: Mapping[str, object] = {
+CHAT_ONLY: Mapping[str, object] = {
     "audio": None,
     "frequency_penalty": 0,
     "function_call": None,
@@ -43,8 +44,8 @@ _MAPPED = frozenset(
     {"include", "logprobs", "messages", "reasoning", "reasoning_effort", "response_format", "stream_options"}
     | {"text", "tool_choice", "tools", "verbosity"}
 )
-_NOT_SENT = _MAPPED | _CHAT_ONLY.keys()
-_CHECKED = _STATEFUL | _CHAT_ONLY.keys()
+_NOT_SENT = _MAPPED | CHAT_ONLY.keys()
+_CHECKED = _STATEFUL | CHAT_ONLY.keys()
 _ENCRYPTED_REASONING = "reasoning.encrypted_content"
 # Models without reasoning, by the start of their names. They reject a request for encrypted reasoning. An Azure deployment of
 # such a model may have any name. After a rejected request, the error text advises an empty `include`.
@@ -103,7 +104,7 @@ def _check(key: str, value: object) -> None:
             f"model_settings has {key!r}, but aswarm sends the whole history with each request and stores nothing at "
             "the provider; remove the setting and pass the messages of the conversation"
         )
-    if value != _CHAT_ONLY[key]:
+    if value != CHAT_ONLY[key]:
         raise ConfigurationError(
             f"model_settings has {key!r}, which the Responses API does not have; remove the setting, or use "
             'AsyncSwarm(api="chat")'
@@ -243,12 +244,14 @@ class KnownHistory:
 
     `is_chat`: whether all messages have the form of Chat Completions.
     `input`: the input items of the last request to the Responses API.
+    `turns`: the messages of the last request to Claude's Messages API, up to the last answer.
     `sent`: the messages or items of the last request, with their JSON.
     """
 
     is_chat: bool
     input: InputHistory | None = None
     sent: SentItems | None = None
+    turns: SentTurns | None = None
 
 
 def _item_of(message: Message, outputs: Mapping[str, Item]) -> Item:

@@ -30,7 +30,7 @@ from aswarm._values.messages import Message
 from aswarm._values.output import Output, answer_text, answer_type
 from aswarm._values.run_keywords import ItemKeywords, checked_keywords
 from aswarm._values.usage import Usage
-from aswarm._values.wire_messages import OUTPUT_ITEMS
+from aswarm._values.wire_messages import ITEM_KEYS
 
 from ._case import Case, FunctionNames, as_case, calls_of, unexpected, unexpected_output
 from ._files import ResultsFile, import_agent
@@ -329,7 +329,7 @@ class Judge:
 
 def _shown_message(message: Message) -> Message:
     """Return the message without the bytes of images and files, and without the provider's own items."""
-    kept = {key: value for key, value in message.items() if value is not None and key != OUTPUT_ITEMS}
+    kept = {key: value for key, value in message.items() if value is not None and key not in ITEM_KEYS}
     return {**kept, "content": described(kept["content"])} if is_array(kept.get("content")) else kept
 
 

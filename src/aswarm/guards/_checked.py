@@ -14,7 +14,7 @@ from aswarm._values.errors import Hold, RunRefused
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import SENT_INPUT, Message, last_of_user, text_of
 from aswarm._values.usage import Usage
-from aswarm._values.wire_messages import OUTPUT_ITEMS
+from aswarm._values.wire_messages import ITEM_KEYS
 from aswarm.extensions import RunInfo
 
 
@@ -110,9 +110,11 @@ def is_content(value: object) -> bool:
 
 _INSTRUCTIONS = ("system", "developer")
 # Keys of a completion that contain no new text: calls, items that repeat the message, and data.
-_NO_TEXT = frozenset(
-    {"data", "encrypted_content", "format", "function_call", "id", "role", "signature", "tool_calls", "type"}
-) | {OUTPUT_ITEMS, SENT_INPUT}
+_NO_TEXT = (
+    frozenset({"data", "encrypted_content", "format", "function_call", "id", "role", "signature", "tool_calls", "type"})
+    | ITEM_KEYS
+    | {SENT_INPUT}
+)
 _MEDIA = frozenset({"file_data", "image_url", "url"})  # keys that may have bytes as base64
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from aswarm._values.errors import CompletionError, ConfigurationError
 from aswarm._values.json import shown
-from aswarm._values.wire_messages import chunk_without_items, without_items
+from aswarm._values.wire_messages import OUTPUT_ITEMS, chunk_without_items, without_items
 from aswarm.extensions import CompletionHandler, CompletionRequest, CompletionSource, Handlers, Middleware, source_for
 
 from ._retry import checked
@@ -111,8 +111,9 @@ def _asking(first: CompletionHandler, source: CompletionSource | None, model: st
 
 
 async def _without_items(ask: CompletionHandler, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-    # A provider cannot read the reasoning of another provider, now or in the next turn, and may reject its settings of the cache and of compaction.
-    request.body["messages"] = without_items(request.body["messages"])
+    # A provider cannot read the reasoning of another provider, now or in the next turn, and may reject its settings of the cache
+    # and of compaction. The blocks of Claude stay, because their origin says who can read them.
+    request.body["messages"] = without_items(request.body["messages"], frozenset({OUTPUT_ITEMS}))
     for name in _OF_THE_PROVIDER:
         request.body.pop(name, None)
     async with aclosing(ask(request)) as chunks:
