@@ -2,8 +2,6 @@
 
 A message of Claude contains its blocks under `BLOCKS`, because thinking, citations and tools of the server have no other form. The
 module decides which of them are sent back: for a history of the same run, of a fork, of another agent or of a browser. Sans-IO.
-
-Security: Blocks of a message that a client of a server sends are used only if they make the text and the calls of the message.
 """
 
 from __future__ import annotations
