@@ -87,7 +87,9 @@ def _chat(body: Json) -> Answer:
     if choice is None:
         return Answer(error=CUT, usage=_chat_usage(body))
     message = choice.get("message") or {}
-    answer = Answer(text=_text(message.get("content")), reasoning=_reasoning(message), refusal=message.get("refusal") or "")
+    answer = Answer(
+        text=_text(message.get("content")), reasoning=_reasoning(message), refusal=message.get("refusal") or ""
+    )
     answer.calls = [_call(call) for call in message.get("tool_calls") or ()]
     if function := message.get("function_call"):
         answer.calls.append(("", *_named(function)))
@@ -207,7 +209,9 @@ def _of_items(items: list[Json]) -> Answer:
         match item.get("type"):
             case "message":
                 answer.text += "".join(p.get("text") or "" for p in item["content"] or () if p["type"] == "output_text")
-                answer.refusal += "".join(p.get("refusal") or "" for p in item["content"] or () if p["type"] == "refusal")
+                answer.refusal += "".join(
+                    p.get("refusal") or "" for p in item["content"] or () if p["type"] == "refusal"
+                )
             case "reasoning":
                 parts = [*(item.get("summary") or ())] or [*(item.get("content") or ())]
                 answer.reasoning += "".join(part.get("text") or "" for part in parts)
@@ -250,7 +254,9 @@ def _messages(body: Json) -> Answer:
                 answer.reasoning += block["thinking"]
             case "tool_use":
                 given = block["input"]
-                answer.calls.append((block["id"], block["name"], given if isinstance(given, str) else json.dumps(given)))
+                answer.calls.append(
+                    (block["id"], block["name"], given if isinstance(given, str) else json.dumps(given))
+                )
             case _:
                 pass
     return answer
