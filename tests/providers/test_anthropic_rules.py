@@ -9,6 +9,7 @@ from typing import Any
 import anthropic
 import pytest
 
+from tests.support.anthropic_checks import TYPES_ARE_COMPLETE
 from tests.support.anthropic_rules import Answer, AnthropicRules, Failure, text, thinking, use
 
 pytestmark = pytest.mark.anyio
@@ -127,12 +128,15 @@ REFUSED = {
         "beta header",
     ),
 }
+NEEDS_TYPES = {"an unknown key", "an unknown key in a block", "a text that is null", "an unknown role"}
 
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_each_rule_refuses_the_request_that_breaks_it(name: str) -> None:
     """The refused request is the reason, not the script: the text of the error names the rule."""
     sent, words = copy.deepcopy(REFUSED[name])
+    if name in NEEDS_TYPES and not TYPES_ARE_COMPLETE:
+        pytest.skip("the types of this version of the package do not know the newest fields")
     rules = AnthropicRules(["never"])
     with pytest.raises(anthropic.BadRequestError) as caught:
         await rules.client().post("/v1/messages", body=sent, cast_to=object)

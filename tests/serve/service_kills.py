@@ -212,7 +212,9 @@ def main(kills: int, seed: int, *kinds: str) -> None:
             assert it.ended(it.say("To the end."))["status"] == "finished"
         ended = (folder / "ended").read_text(encoding="utf-8").split()
         assert len(ended) == len(set(ended)), "a function ran twice"
-    print(f"{kills} kills, seed {seed}{''.join(f', {kind}' for kind in kinds)}: {counts}, {not_begun} unknown calls had not run")
+    print(
+        f"{kills} kills, seed {seed}{''.join(f', {kind}' for kind in kinds)}: {counts}, {not_begun} unknown calls had not run"
+    )
 
 
 if __name__ == "__main__":
