@@ -339,11 +339,12 @@ def _ending_faults(body: Json) -> Iterator[str]:
 
 
 def _loop_faults(turns: list[Json]) -> Iterator[str]:
-    """Yield the fault of a loop of calls that began with thinking and was sent back without it."""
-    answers = {block["type"] for block in turns[-1]["content"]}
-    first = turns[-2]["content"][0]["type"] if len(turns) > 1 and "tool_result" in answers else "thinking"
+    """Yield the fault of a loop of calls that began without thinking. Later answers of a loop may have none."""
+    asked = [at for at, turn in enumerate(turns) if turn["role"] == "user" and turn["content"][0]["type"] != "tool_result"]
+    loop = [turn for turn in turns[asked[-1] if asked else 0 :] if turn["role"] == "assistant"]
+    first = loop[0]["content"][0]["type"] if loop else "thinking"
     if first not in ("thinking", "redacted_thinking"):
         yield (
-            f"messages.{len(turns) - 2}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{first}`. "
+            f"messages.{turns.index(loop[0])}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{first}`. "
             "When `thinking` is enabled, a final `assistant` message must start with a thinking block."
         )

@@ -105,6 +105,8 @@ class SentTurns:
 
     def _answered(self, before: Sequence[Message], message: Message, may_think: bool) -> SentTurns:
         turns = self._asked(before)
+        if not self.way.continues_text:
+            turns = turns._ending()
         blocks = turns._replayed(message, may_think)
         if blocks is None:
             blocks, names = [*plain_blocks(message)], list[tuple[Any, str]]()
