@@ -340,7 +340,9 @@ def _ending_faults(body: Json) -> Iterator[str]:
 
 def _loop_faults(turns: list[Json]) -> Iterator[str]:
     """Yield the fault of a loop of calls that began without thinking. Later answers of a loop may have none."""
-    asked = [at for at, turn in enumerate(turns) if turn["role"] == "user" and turn["content"][0]["type"] != "tool_result"]
+    asked = [
+        at for at, turn in enumerate(turns) if turn["role"] == "user" and turn["content"][0]["type"] != "tool_result"
+    ]
     loop = [turn for turn in turns[asked[-1] if asked else 0 :] if turn["role"] == "assistant"]
     first = loop[0]["content"][0]["type"] if loop else "thinking"
     if first not in ("thinking", "redacted_thinking"):

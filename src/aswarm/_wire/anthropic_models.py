@@ -93,7 +93,7 @@ class Model(NamedTuple):
 def model_named(name: str) -> Model:
     """Return the model with this name. The name may have the prefixes and suffixes of a cloud."""
     if (match := _NAME.search(name)) is None:
-        is_claude = "claude-" in name and "instant" not in name
-        return Model(name.partition("claude-")[2].partition("-")[0], _UNKNOWN_CLAUDE if is_claude else _OTHER_VENDOR)
+        family = name.partition("claude-")[2].partition("-")[0]
+        return Model(family, _UNKNOWN_CLAUDE if family else _OTHER_VENDOR)
     family, major, minor = match.groups()
     return Model(family or "", (int(major), int(minor or 0)))
