@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from ._providers.apis import checked_api
 from ._providers.default_client import check_transport, close_client, make_client
-from ._providers.http import HTTPSource
-from ._providers.openai import OpenAISource, source_for
+from ._providers.openai import OWN_SOURCES, source_for
 from ._providers.own_clients import OwnClients
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
@@ -399,7 +398,7 @@ class AsyncSwarm:
         client = self._open_client()
         source = self._source_of(client)
         # The sources of aswarm do not change a request. A source of the user may change it, so it gets a copy.
-        complete = source.complete if isinstance(source, OpenAISource | HTTPSource) else isolated(source.complete)
+        complete = source.complete if isinstance(source, OWN_SOURCES) else isolated(source.complete)
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id, run)
         budget, state.prompts.url = state.budget, str(getattr(client, "base_url", "")) or None
         if budget is not None:

@@ -316,7 +316,7 @@ def test_a_blocking_client_in_a_source() -> None:
 
 def test_mistakes() -> None:
     """An unknown API, and one for a source that has none."""
-    with pytest.raises(ConfigurationError, match="'auto', 'chat' or 'responses', not 'assistants'"):
+    with pytest.raises(ConfigurationError, match="'auto', 'chat', 'responses' or 'anthropic', not 'assistants'"):
         AsyncSwarm(api="assistants")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="is for a client"):
         AsyncSwarm(ResponsesSourceLike(), api="responses")

@@ -19,6 +19,7 @@ from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, cast, overloa
 
 import sniffio
 
+from aswarm._providers.anthropic import AnthropicSource
 from aswarm._providers.compatible import CompatibleClientSource, close_reply
 from aswarm._providers.default_client import make_blocking_client
 from aswarm._providers.openai import source_for
@@ -80,7 +81,7 @@ class BlockingEngine(AsyncSwarm):
     def __init__(self, client: Any, *, tool_error: ToolErrorHook | None = None, **options: Any) -> None:
         hook = None if tool_error is None else functools.partial(_call_hook, tool_error)
         super().__init__(client, tool_error=hook, **options)
-        clients = PerProcess(make_blocking_client)
+        clients = PerProcess(functools.partial(make_blocking_client, self._api))
         self._own_clients = self.own_clients = OwnClients(clients, lambda: clients, self._closed_text)
 
     def use(self, client: Any) -> None:
@@ -97,7 +98,8 @@ class BlockingEngine(AsyncSwarm):
     async def complete_once(self, options: RunOptions, stream: bool) -> Any:
         """Ask for one completion, and return the client's reply."""
         client = self._open_client()
-        if self._source_of(client) is client:
+        source = self._source_of(client)
+        if source is client or isinstance(source, AnthropicSource):
             raise ConfigurationError(
                 "get_chat_completion needs a client with chat.completions.create, not a CompletionSource; use run()"
             )

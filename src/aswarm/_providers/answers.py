@@ -15,8 +15,9 @@ import anyio
 
 from aswarm._runtime.backend import HiddenGenerators
 from aswarm._values.errors import AswarmError, StreamInterrupted
+from aswarm._wire.responses_events import EventDecoder
+from aswarm._wire.sse import AnswerDecoder
 
-from .apis import Api
 from .compatible import CLOSE_SECONDS, error_text
 
 # Some servers send [DONE] and do not end the body. After this time, the source closes the connection.
@@ -49,10 +50,12 @@ class OpenResponse(Protocol):
         ...
 
 
-async def streamed(send: Callable[[], Awaitable[OpenResponse]], api: Api) -> AsyncGenerator[Mapping[str, Any], None]:
+async def streamed(
+    send: Callable[[], Awaitable[OpenResponse]], make_decoder: Callable[[], AnswerDecoder | EventDecoder]
+) -> AsyncGenerator[Mapping[str, Any], None]:
     """Send the request, and yield the chunks of its answer. Raises StreamInterrupted if the stream is cut."""
     response = await send()
-    decoder = api.make_decoder()
+    decoder = make_decoder()
     try:
         next_piece = response.start_reading()
         # httpx starts nested generators here, and drops them before their end. Closing the response also closes them.

@@ -24,10 +24,11 @@ from aswarm._wire.sse import AnswerDecoder, whole_answer
 from . import prompt_cache
 
 
-def checked_api(api: ApiName) -> ApiName:
-    """Return the name. Raises ConfigurationError if there is no such API."""
-    if api not in get_args(ApiName):
-        raise ConfigurationError(f"api must be 'auto', 'chat' or 'responses', not {api!r}")
+def checked_api(api: ApiName, *, for_openai: bool = False) -> ApiName:
+    """Return the name. Raises ConfigurationError if there is no such API. `for_openai`: it must be an API of OpenAI."""
+    if api not in get_args(ApiName) or (for_openai and api == "anthropic"):
+        names = "'auto', 'chat' or 'responses'" if for_openai else "'auto', 'chat', 'responses' or 'anthropic'"
+        raise ConfigurationError(f"api must be {names}, not {api!r}")
     return api
 
 
@@ -89,6 +90,8 @@ APIS: Mapping[str, Api] = {"chat": CHAT, "responses": RESPONSES}
 
 _OPENAI_HOST = ".api.openai.com"  # also with a region, such as eu.api.openai.com
 _AZURE_HOSTS = (".openai.azure.com", ".openai.azure.us", ".services.ai.azure.com", ".cognitiveservices.azure.com")
+# Parameters of `create` that are not part of the body, and their names in the options of `post`.
+OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 # Keys of a body with values that aswarm builds. So these values are JSON. The values of other keys are settings of the user,
 # and can be any object.
 BUILT = frozenset(
@@ -143,8 +146,7 @@ def is_plain_openai(client: Any, api: Api) -> bool:
     """Return whether the client is an `AsyncOpenAI` or `OpenAI`, and no method that sends requests is patched."""
     if not is_unpatched_instance(client, api):
         return False
-    create = vars(type_of(api.resource_of(client))).get("create")
-    return all(map(_is_defined_by_openai, (create, *(getattr(type_of(client), name, None) for name in _SENDING))))
+    return has_unpatched_class(client, api.resource_of(client), "openai")
 
 
 def is_unpatched_instance(client: Any, api: Api) -> bool:
@@ -156,24 +158,39 @@ def is_unpatched_instance(client: Any, api: Api) -> bool:
 
     if not issubclass(kind, AsyncOpenAI | OpenAI):
         return False
-    resource = api.resource_of(client)
+    return is_unpatched(client, api.resource_of(client), "openai")
+
+
+def is_unpatched(client: Any, resource: Any, package: str) -> bool:
+    """Return whether no method that sends requests is patched on the client or on its resource. Their classes may be patched."""
     return (
-        _package(type_of(resource)) == "openai"
+        _package(type_of(resource)) == package
         and "create" not in vars(resource)
         and not any(name in vars(client) for name in _SENDING)
     )
 
 
-@lru_cache(maxsize=64)  # limited, because each mock has a class of its own
+def has_unpatched_class(client: Any, resource: Any, package: str) -> bool:
+    """Return whether the package itself defines all methods that send requests."""
+    methods = (getattr(type_of(client), name, None) for name in _SENDING)
+    return all(_is_defined_by(package, method) for method in (getattr(type_of(resource), "create", None), *methods))
+
+
 def is_of_openai(kind: type) -> bool:
     """Return whether the class is a class of the openai package, or a subclass."""
-    return any(_package(base) == "openai" for base in kind.__mro__)
+    return is_of(kind, "openai")
+
+
+@lru_cache(maxsize=64)  # limited, because each mock has a class of its own
+def is_of(kind: type, package: str) -> bool:
+    """Return whether the class is a class of this package, or a subclass."""
+    return any(_package(base) == package for base in kind.__mro__)
 
 
 def _package(kind: type) -> str:
     return kind.__module__.partition(".")[0]
 
 
-def _is_defined_by_openai(method: object) -> bool:
+def _is_defined_by(package: str, method: object) -> bool:
     # `isinstance` would accept a wrapper of wrapt, which imitates the `__class__` of a function.
-    return type(method) is types.FunctionType and str(method.__globals__["__name__"]).partition(".")[0] == "openai"
+    return type(method) is types.FunctionType and str(method.__globals__["__name__"]).partition(".")[0] == package

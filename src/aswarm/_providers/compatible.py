@@ -85,19 +85,14 @@ class CompatibleClientSource:
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks of the reply as dicts. A stream may end without a finish reason."""
-        reply, was_awaited = await self._ask(request)
+        reply = await self._ask(request)
         read = self.api.make_reader()
-        if _is_whole(reply):
-            for chunk in read(whole(_as_chunk(reply))):
+        if reply.is_whole:
+            for chunk in read(whole(_as_chunk(reply.value))):
                 yield {"choices": (), **chunk}
             return
         end = _End()
-        # Instrumentation wraps a stream in an object with both `__iter__` and `__aiter__`. Only the method that suits the
-        # client works.
-        is_blocking = not hasattr(reply, "__aiter__") or (
-            not was_awaited and self.call is not call_directly and hasattr(reply, "__iter__")
-        )
-        async with aclosing(_chunks(reply, self.call, request, is_blocking=is_blocking)) as events:
+        async with aclosing(_chunks(reply.value, self.call, request, is_blocking=reply.is_blocking)) as events:
             async for event in events:
                 for chunk in read(event):
                     end.note(chunk)
@@ -110,9 +105,9 @@ class CompatibleClientSource:
 
     async def reply(self, request: CompletionRequest) -> Any:
         """Return the result of `create`: a completion, or a stream of chunks. Raises `CompletionError`."""
-        return (await self._ask(request))[0]
+        return (await self._ask(request)).value
 
-    async def _ask(self, request: CompletionRequest) -> tuple[Any, bool]:
+    async def _ask(self, request: CompletionRequest) -> Reply:
         try:
             client = self.without_retries() if request.max_retries == 0 and self.without_retries else self.client
             create = self.api.create_of(client)
@@ -121,10 +116,7 @@ class CompatibleClientSource:
             body = self.api.body(request)
             if not (self.include_usage or _names_stream_options(create)):  # many mocks and libraries reject it
                 body = {key: value for key, value in body.items() if key != "stream_options"}
-            create = functools.partial(create, **body)
-            reply: Any = create() if is_async(create) else await self.call(functools.partial(_call_create, create))
-            was_awaited = inspect.isawaitable(reply)
-            return (await reply if was_awaited else reply), was_awaited
+            return await asked(functools.partial(create, **body), self.call)
         except AswarmError:
             raise
         except Exception as error:
@@ -133,6 +125,42 @@ class CompatibleClientSource:
             if plainer is None:
                 raise failed from error
         return await self._ask(plainer)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The result of `create`. `is_blocking`: whether its items must be read with blocking calls."""
+
+    value: Any
+    call: BlockingCall
+    is_blocking: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole completion, not a stream."""
+        reply = self.value
+        is_completion = is_object(reply) or any(hasattr(reply, name) for name in ("choices", "output", "content"))
+        return is_completion or not isinstance(reply, AsyncIterable | Iterable)
+
+    async def chunks(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the items as dicts: the only one of a whole completion, or those of a stream, which is closed at the end."""
+        if self.is_whole:
+            yield _as_chunk(self.value)
+            return
+        async with aclosing(_chunks(self.value, self.call, request, is_blocking=self.is_blocking)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+async def asked(create: Callable[[], Any], call: BlockingCall) -> Reply:
+    """Call `create`, which is async, or runs in the place for blocking code."""
+    reply: Any = create() if is_async(create) else await call(functools.partial(_call_create, create))
+    if inspect.isawaitable(reply):
+        value = await reply
+        return Reply(value, call, not hasattr(value, "__aiter__"))
+    # Instrumentation wraps a stream in an object with both `__iter__` and `__aiter__`. Only the method that suits the client works.
+    may_block = call is not call_directly and hasattr(reply, "__iter__")
+    return Reply(reply, call, may_block or not hasattr(reply, "__aiter__"))
 
 
 # Whether the signature of a function has `stream_options`. Cached, because the inspection is slow.
@@ -165,11 +193,6 @@ def _call_create(create: Callable[[], Any]) -> Any:
         raise completion_error(error) from error
 
 
-def _is_whole(reply: Any) -> bool:
-    is_completion = is_object(reply) or hasattr(reply, "choices") or hasattr(reply, "output")
-    return is_completion or not isinstance(reply, AsyncIterable | Iterable)
-
-
 async def _chunks(
     reply: Any, call: BlockingCall, request: CompletionRequest, *, is_blocking: bool
 ) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -194,7 +217,10 @@ async def _chunks(
 
 def _error_inside(error: Exception) -> Any:
     """Return the error of the provider inside a stream: the SDK raises an exception that has it as `body`, and no response."""
-    has_response = any(getattr(error, name, None) is not None for name in ("response", "status_code"))
+    status = getattr(error, "status_code", None)
+    has_response = status is not None or getattr(error, "response", None) is not None
+    if isinstance(status, int) and status < _FIRST_ERROR:  # the client of anthropic shows the response of the stream
+        has_response = False
     return None if has_response or _has_base(error, _LOST) else getattr(error, "body", None) or None
 
 
@@ -242,6 +268,7 @@ _LOST = frozenset(
 # If the answer is not HTTP, aiohttp raises a ClientResponseError with an invented status. Its cause has one of these names.
 _NOT_HTTP = frozenset({"HttpProcessingError"})
 _STATUSES = range(100, 600)
+_FIRST_ERROR = 400
 # Exceptions of encoders. No client raises exactly these classes for a failure of the server.
 _LOCAL_FAULTS = frozenset({UnicodeEncodeError, RecursionError})
 # aiohttp and httpx raise also these classes only before they send the request: for a value without a JSON form, an invalid header

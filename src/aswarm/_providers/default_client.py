@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import weakref
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -30,6 +31,7 @@ from .environment import (
 from .http import HTTPSource
 
 if TYPE_CHECKING:
+    from anthropic import Anthropic, AsyncAnthropic
     from openai import AsyncOpenAI, OpenAI
 
 # The number for "no limit": the SDK's aiohttp transport reads None as the default of aiohttp, 100 connections.
@@ -46,14 +48,16 @@ def check_transport(transport: Transport, client: object) -> None:
         )
 
 
-def make_client(transport: Transport = "auto", api: ApiName = "auto") -> AsyncOpenAI | HTTPSource:
+def make_client(transport: Transport = "auto", api: ApiName = "auto") -> AsyncOpenAI | AsyncAnthropic | HTTPSource:
     """Return an `AsyncOpenAI()` from the environment. "auto" chooses aiohttp if possible, otherwise httpx.
 
-    For "direct", return an `HTTPSource` for this API instead.
+    For "direct", return an `HTTPSource` for this API instead. For the API "anthropic", return an `AsyncAnthropic()`.
 
     Raises ConfigurationError if the client cannot be made, or if the transport "aiohttp" cannot be used.
     """
     check_proxies()
+    if api == "anthropic":
+        return cast("AsyncAnthropic", _anthropic_client("AsyncSwarm", "AsyncAnthropic", transport))
     if transport == "direct":
         return HTTPSource(api=api)
     options: dict[str, Any] = {}
@@ -75,9 +79,14 @@ async def close_client(client: Any) -> None:
     await (client.aclose() if isinstance(client, HTTPSource) else client.close())
 
 
-def make_blocking_client() -> OpenAI:
-    """Return an `OpenAI()` from the environment. Raises ConfigurationError if the environment has no credentials."""
+def make_blocking_client(api: ApiName = "auto") -> OpenAI | Anthropic:
+    """Return an `OpenAI()` from the environment, or an `Anthropic()` for the API "anthropic".
+
+    Raises ConfigurationError if the environment has no credentials.
+    """
     check_proxies()
+    if api == "anthropic":
+        return cast("Anthropic", _anthropic_client("Swarm", "Anthropic"))
     return cast("OpenAI", _made("Swarm", "OpenAI"))
 
 
@@ -85,9 +94,7 @@ def _made(swarm: str, kind: str, **options: Any) -> Any:
     # Imported here, because the import of openai takes most of a second, and a program with its own client may not need it.
     import openai  # noqa: PLC0415
 
-    # Checked here, because a client of openai that is only half made logs errors when it is garbage-collected.
-    if any(proxy.lower().startswith("socks") for proxy in used_proxies()) and find_spec("socksio") is None:
-        raise ConfigurationError("the SOCKS proxy of the environment cannot be used: it needs the package socksio")
+    _check_socks()
     try:
         client = getattr(openai, kind)(**options)
     except openai.OpenAIError as error:
@@ -96,6 +103,35 @@ def _made(swarm: str, kind: str, **options: Any) -> Any:
         raise missing_key(swarm, kind, " OPENAI_ADMIN_KEY is not for requests to models.")
     client.api_key = clean_key(client.api_key, swarm, kind)
     return client
+
+
+def _check_socks() -> None:
+    # Checked here, because a client of an SDK that is only half made logs errors when it is garbage-collected.
+    if any(proxy.lower().startswith("socks") for proxy in used_proxies()) and find_spec("socksio") is None:
+        raise ConfigurationError("the SOCKS proxy of the environment cannot be used: it needs the package socksio")
+
+
+def _anthropic_client(swarm: str, kind: str, transport: Transport = "auto") -> Any:
+    """Return a client of the anthropic package. Each concurrent run may have its own connection."""
+    if transport in ("aiohttp", "direct"):
+        raise ConfigurationError(
+            f"transport={transport!r} is for the APIs of OpenAI; leave it out, or pass your own AsyncAnthropic(http_client=...)"
+        )
+    try:
+        # Imported here, because the import takes most of a second.
+        import anthropic  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigurationError(
+            f"api='anthropic' needs the package anthropic: {how_to_install('anthropic')}"
+        ) from error
+    _check_socks()
+    key, token = (os.environ.get(f"ANTHROPIC_{name}", "") for name in ("API_KEY", "AUTH_TOKEN"))
+    if not (key or token):
+        raise missing_key(swarm, kind, "", "ANTHROPIC_API_KEY")
+    options = {"api_key": clean_key(key, swarm, kind, "ANTHROPIC_API_KEY")} if key else {}
+    http = importlib.import_module(anthropic.Timeout.__module__.partition(".")[0])
+    timeout = http.Timeout(REQUEST_SECONDS, connect=CONNECT_SECONDS)
+    return getattr(anthropic, kind)(**options, timeout=timeout)
 
 
 def _on_aiohttp() -> dict[str, Any]:

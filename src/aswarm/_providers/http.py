@@ -116,7 +116,7 @@ class HTTPSource:
         max_retries: int = 2,
     ) -> None:
         self.base_url: str = _checked_url(base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI)
-        self.api: ApiName = checked_api(api)
+        self.api: ApiName = checked_api(api, for_openai=True)
         self.max_retries = max_retries
         self._api = api_at(self.base_url, api)
         self._url = self.base_url + self._api.path
@@ -140,7 +140,7 @@ class HTTPSource:
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks of one completion; see `CompletionSource`."""
         if request.stream:
-            return streamed(functools.partial(self._sent, request, _checked), self._api)
+            return streamed(functools.partial(self._sent, request, _checked), self._api.make_decoder)
         return self._whole(request)
 
     async def aclose(self) -> None:

@@ -3,11 +3,12 @@
 A source yields chunks as plain dicts, and turns the exceptions of a client into `CompletionError`. The SDK itself retries a
 request before the first byte of the answer.
 
-There are three kinds of client:
+There are four kinds of client:
 - openai's `AsyncOpenAI`, or a subclass such as Azure's, if `create`, `post` and `request` are not patched. The source calls
   the public `client.post` and parses the raw response. So the SDK's authentication, retries, paths and errors apply. Two slow
   steps of `create` are skipped: the walk over every parameter of every message, and the model object for every chunk.
 - any other client with `chat.completions.create` or `responses.create`. The source calls this method.
+- a client of anthropic, or another object with `messages.create`; see `anthropic`.
 - a `CompletionSource`, which needs no adapter.
 
 A blocking `OpenAI` is an error, unless the caller passes a function that calls blocking code.
@@ -17,16 +18,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
-import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
 
-import anyio
-
-from aswarm._runtime import seams
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_json
 from aswarm._values.settings import ApiName
@@ -34,10 +28,12 @@ from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from . import prompt_cache
 from .answers import HttpxResponse, streamed
+from .anthropic import AnthropicSource, is_blocking_anthropic, is_for_anthropic
 from .apis import (
     APIS,
     BUILT,
     CHAT,
+    OPTIONS,
     RESPONSES,
     Api,
     chat_api,
@@ -47,6 +43,7 @@ from .apis import (
     responses_api,
     type_of,
 )
+from .blocking_post import BlockingPost
 from .compatible import BlockingCall, CompatibleClientSource, call_directly, failed_request
 from .default_client import http_package
 from .http import HTTPSource
@@ -55,8 +52,6 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
-# Parameters of `create` that are not part of the body, and their names in the options of `post`.
-_OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 # `create` passes the same option. Without it, an admin key in the environment would replace the API key.
 _SECURITY = {"security": {"bearer_auth": True}}
 
@@ -80,6 +75,8 @@ def source_for(
             )
         client, api = client.client, "responses"
     kind = type_of(client)
+    if is_for_anthropic(client, api):
+        return _anthropic_source(client, blocking, api)
     chosen = _chosen_api(client, api)
     has_create = callable(chosen.create_of(client))
     # Look up `complete` on the type, because an instance of MagicMock has every attribute.
@@ -105,6 +102,19 @@ def source_for(
     raise ConfigurationError(
         f"client must be an AsyncOpenAI, have {chosen.resource}.create, or be a CompletionSource; got {kind.__name__}{remedy}"
     )
+
+
+def _anthropic_source(client: Any, blocking: BlockingCall | None, api: ApiName) -> CompletionSource:
+    if isinstance(client, AnthropicSource):
+        client = client.client
+    if blocking is None and is_blocking_anthropic(client):
+        raise ConfigurationError(
+            "AsyncAnthropic is needed here: a blocking Anthropic would block the whole event loop. Only Swarm(client=...) accepts "
+            "a blocking client"
+        )
+    if api in ("auto", "anthropic"):
+        return AnthropicSource(client, blocking or call_directly)
+    raise ConfigurationError(f"api={api!r} is not an API of {type_of(client).__name__}; leave out api=")
 
 
 def is_responses(source: object) -> bool:
@@ -190,7 +200,9 @@ class OpenAISource:
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks, or one whole completion, as the server sent them."""
-        return streamed(functools.partial(self._open, request), self._api) if request.stream else self._whole(request)
+        if request.stream:
+            return streamed(functools.partial(self._open, request), self._api.make_decoder)
+        return self._whole(request)
 
     async def _whole(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         response = await self._post(request)
@@ -207,9 +219,9 @@ class OpenAISource:
         if self._api.is_openai:
             request = prompt_cache.accepted(self._sender, request)
         body, options = self._api.body(request), dict[str, Any]()
-        if not _OPTIONS.keys().isdisjoint(body):
-            options = {_OPTIONS[key]: value for key, value in body.items() if key in _OPTIONS}
-            body = {key: value for key, value in body.items() if key not in _OPTIONS}
+        if not OPTIONS.keys().isdisjoint(body):
+            options = {OPTIONS[key]: value for key, value in body.items() if key in OPTIONS}
+            body = {key: value for key, value in body.items() if key not in OPTIONS}
         if request.max_retries is not None:
             options["max_retries"] = request.max_retries
         arguments: dict[str, Any] = {
@@ -249,65 +261,5 @@ def _accepts_bytes(kind: type) -> bool:
     return kind is AsyncOpenAI and "content" in inspect.signature(kind.post).parameters
 
 
-# --- a blocking client ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class BlockingPost:
-    """An async `post`, like the method of `AsyncOpenAI`, for a blocking `OpenAI`: the only method that completions need.
-
-    `Swarm` decides in which thread the code of the client is called. A thread is chosen here only for the end of a response.
-    """
-
-    client: Any
-    call: BlockingCall
-
-    @property
-    def max_retries(self) -> int:
-        retries: int = self.client.max_retries
-        return retries
-
-    async def post(self, path: str, **options: Any) -> _BlockingResponse:
-        """Send a request and return the raw response. The client ignores `stream_cls` for a raw response."""
-        response = await self.call(functools.partial(self.client.post, path, **options))
-        return _BlockingResponse(response, self.call)
-
-
-@dataclass(frozen=True, eq=False)
-class _BlockingResponse:
-    """A blocking raw response with the methods of an async response."""
-
-    response: Any
-    call: BlockingCall
-
-    @property
-    def content(self) -> bytes:
-        content: bytes = self.response.content
-        return content
-
-    async def aiter_bytes(self) -> AsyncGenerator[bytes, None]:
-        read = functools.partial(next, self.response.iter_bytes(), None)
-        while (piece := await self._read(read)) is not None:
-            yield piece
-
-    async def _read(self, read: Callable[[], bytes | None]) -> bytes | None:
-        if anyio.current_effective_deadline() == math.inf:
-            return await self.call(read)
-        # With a deadline (see `DRAIN_SECONDS`), the read must end in time. A blocking read cannot be cancelled, so it runs in
-        # a thread that can be abandoned.
-        try:
-            return await seams.run_sync(read, abandon_on_cancel=True)
-        except anyio.get_cancelled_exc_class():
-            self._hang_up()
-            raise
-
-    def _hang_up(self) -> None:
-        # `close` alone does not close the connection while the abandoned thread still reads from it.
-        stream = self.response.extensions.get("network_stream")  # documented by httpx; absent with some transports
-        connection = None if stream is None else stream.get_extra_info("socket")
-        with suppress(OSError):
-            if connection is not None:
-                connection.shutdown(socket.SHUT_RDWR)
-
-    async def aclose(self) -> None:
-        await self.call(self.response.close, must_run=True)
+# The sources of aswarm that do not change a request.
+OWN_SOURCES = OpenAISource | HTTPSource | AnthropicSource

@@ -20,6 +20,7 @@ from bisect import insort
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -57,6 +58,7 @@ class _Pending:
     rejections: Rejections = field(default_factory=Rejections)
     failures: int = 0
     has_started: bool = False
+    admission: Admission | None = None  # of the request that is in flight
 
 
 @dataclass(slots=True, eq=False)
@@ -192,11 +194,11 @@ class RateLimiter:
         retries = allowed if isinstance(allowed, int) else 0
         size = size_of(request.body) if self._counts_tokens else 0
         pending = _Pending(next(self._numbers), request.body, size, retries, handlers.run)
-        request = replace(request, max_retries=0)
         on_sending: Callable[[bool], None] = request.on_sending or (lambda _: None)
+        request = replace(request, max_retries=0, _admit_next=partial(self._admit_next, pending, on_sending))
         while True:
             on_sending(False)
-            admission = await self._admitted(pending)
+            pending.admission = admission = await self._admitted(pending)
             on_sending(True)
             reported: object = None
             try:
@@ -215,8 +217,19 @@ class RateLimiter:
             else:
                 return
             finally:
-                self._finished(pending, admission, reported)
+                self._finished(pending, reported)
             await anyio.sleep(seconds)
+
+    async def _admit_next(self, pending: _Pending, on_sending: Callable[[bool], None]) -> None:
+        """Wait until a further request for the same completion may be sent. Its answer reports the tokens of all of them."""
+        if pending.admission is not None:
+            with self._lock:
+                self._policy.correct(pending.admission, 0)
+                self._policy.finished(pending.admission)
+        pending.admission = None
+        on_sending(False)
+        pending.admission = await self._admitted(pending)
+        on_sending(True)
 
     def _answer_started(self, pending: _Pending, admission: Admission, chunk: Mapping[str, Any]) -> None:
         if error := chunk.get("error"):
@@ -267,7 +280,10 @@ class RateLimiter:
             pending.number = max(pending.number, queue.number_behind(_YIELDS_TO))
         return rejections.wait
 
-    def _finished(self, pending: _Pending, admission: Admission, reported: object) -> None:
+    def _finished(self, pending: _Pending, reported: object) -> None:
+        if (admission := pending.admission) is None:  # a further request was cancelled before it was sent
+            return
+        pending.admission = None
         with self._lock:
             if self._counts_tokens and pending.has_started:
                 usage = usage_of(reported)

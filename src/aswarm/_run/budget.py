@@ -24,7 +24,7 @@ from aswarm._values.budget import Budget, Limit
 from aswarm._values.errors import BudgetError
 from aswarm._values.prices import Prices, price_of
 from aswarm._values.text import counted
-from aswarm._values.usage import Usage
+from aswarm._values.usage import CONTINUED, Usage
 
 from .call import Call
 from .circles import HandoffChain, Repetition
@@ -68,6 +68,9 @@ class Spending:
         with self.common_lock():
             for spending in self.chain():
                 spending.usage += usage
+                spending.turns += usage.details.get(
+                    CONTINUED, 0
+                )  # requests of a completion that the provider has paused
 
     def common_lock(self) -> AbstractContextManager[Any]:
         """Return the lock to count with. All shared budgets have the same lock."""

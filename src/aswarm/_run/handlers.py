@@ -16,7 +16,6 @@ from datetime import datetime
 from typing import Any, Protocol, TypeAlias
 
 from aswarm._providers import openai
-from aswarm._providers.http import HTTPSource
 from aswarm._runtime.backend import HiddenGenerators
 from aswarm._tools.conversion import arguments_or_text
 from aswarm._tools.tool import Tool
@@ -261,7 +260,7 @@ def source_for(client: Any) -> CompletionSource:
     so a source that is not aswarm's gets copies. Raises ConfigurationError for any other value, and for a blocking `OpenAI`.
     """
     source = openai.source_for(client)
-    return source if isinstance(source, openai.OpenAISource | HTTPSource) else _IsolatedSource(source)
+    return source if isinstance(source, openai.OWN_SOURCES) else _IsolatedSource(source)
 
 
 logger = logging.getLogger("aswarm")

@@ -25,6 +25,8 @@ _PARTS_OF_INPUT = {
     "cache_creation_tokens": "cache_write_tokens",
     "audio_tokens": "input_audio_tokens",
 }
+# A part of the writes, with a higher price. Its rate is the difference to the price of the other writes.
+_LONG_WRITES = "cache_write_1h_tokens"
 # The largest prompts with the price of the size. A test compares them with the data of genai-prices.
 LONG_PROMPTS = (32_000, 100_000, 128_000, 199_999, 200_000, 256_000, 272_000, 512_000, 524_288)
 
@@ -120,6 +122,9 @@ def _counts(usage: TokenCounts) -> dict[str, int]:
             part = min(int(reported), left)
             left -= part
             counts[name] = counts.get(name, 0) + part
+    long_writes = details.get(_LONG_WRITES) if is_object(details) else None
+    if isinstance(long_writes, int | float) and long_writes > 0 and (writes := counts.get("cache_write_tokens")):
+        counts[_LONG_WRITES] = min(int(long_writes), writes)
     return counts
 
 
@@ -168,6 +173,8 @@ def _rates(model: str, url: str | None, size: int) -> Mapping[str, Decimal] | No
             name: (price(input_tokens=prompt, output_tokens=0, **{name: prompt}) - of_request) / prompt
             for name in {*_PARTS_OF_INPUT.values()}
         }
+        writes = {"input_tokens": prompt, "output_tokens": 0, "cache_write_tokens": prompt}
+        more_of_long_writes = (price(**writes, **{_LONG_WRITES: prompt}) - price(**writes)) / prompt
         of_output = (price(input_tokens=prompt, output_tokens=_MILLION) - of_prompt) / _MILLION
     except (ImportError, LookupError):
         return None
@@ -176,4 +183,5 @@ def _rates(model: str, url: str | None, size: int) -> Mapping[str, Decimal] | No
         "input_tokens": (of_prompt - of_request) / prompt,
         "output_tokens": of_output,
         **of_parts,
+        _LONG_WRITES: more_of_long_writes,
     }

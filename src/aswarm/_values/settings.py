@@ -52,8 +52,9 @@ def _fault_of_header(key: Any, value: Any) -> str | None:
     return fault_of_json(value, place) if isinstance(value, str) else None
 
 
-ApiName: TypeAlias = Literal["auto", "chat", "responses"]
-"""The API of a provider. "auto": the Responses API for OpenAI's own hosts, otherwise Chat Completions."""
+ApiName: TypeAlias = Literal["auto", "chat", "responses", "anthropic"]
+"""The API of a provider. "auto": the Messages API for a client of Anthropic, the Responses API for OpenAI's own hosts, otherwise
+Chat Completions."""
 Transport: TypeAlias = Literal["auto", "httpx", "aiohttp", "direct"]
 """The HTTP library of the default client."""
 

@@ -14,6 +14,8 @@ from .prices import LONG_PROMPTS, PriceKey, Prices, price_of_sum
 # Larger numbers are mistakes of a server, and are ignored. So a sum can always be converted to a float.
 _TOO_MANY = 2**63
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+# The key in the details for the further requests of a completion that the provider has paused.
+CONTINUED = "continued_requests"
 
 
 class _Priced:
@@ -31,7 +33,7 @@ class Usage(_Priced):
         prompt_tokens: The tokens of requests.
         completion_tokens: The tokens of answers.
         total_tokens: The total, as the provider reports it; the sum of the two others if the reported total is less.
-        requests: The number of completions.
+        requests: The number of completions, and of the further requests of completions that the provider has paused.
         details: The sums of all other numbers of the provider, under its own keys, for example
             `details["prompt_tokens_details"]["cached_tokens"]`.
     """
@@ -56,7 +58,8 @@ class Usage(_Priced):
             completion = completion or _count(reported.get("output_tokens"))
             total = max(total, prompt + completion)
         details = {key: value for key, value in reported.items() if key not in _COUNTS}
-        return cls(prompt, completion, total, 1, _sum({}, details) if details else details)
+        requests = 1 + max(0, _count(details.get(CONTINUED))) if CONTINUED in details else 1
+        return cls(prompt, completion, total, requests, _sum({}, details) if details else details)
 
     @property
     def cost(self) -> float | None:

@@ -6,7 +6,7 @@ holds in memory anyway.
 """
 
 import operator
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from operator import is_
@@ -59,6 +59,8 @@ class CompletionRequest:
     _required: str | None = field(default=None, repr=False, compare=False)
     # Whether the instructions may end with a cache breakpoint, at servers that have breakpoints.
     _may_share_prefix: bool = field(default=False, repr=False, compare=False)
+    # A source awaits it before it sends a further request for the same completion. The rate limits set it.
+    _admit_next: "Callable[[], Awaitable[None]] | None" = field(default=None, repr=False, compare=False)
     # Whether a middleware sends the request for itself, outside of the conversation.
     _is_of_middleware: bool = field(default=False, repr=False, compare=False)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from aswarm._values.errors import CompletionError
 from aswarm._values.json import is_array, is_object, is_zero, shown
@@ -44,12 +44,22 @@ _SHOWN = 200
 DIAGNOSIS, CACHE_HIT = "prompt_cache_diagnostics", "cache_hit"
 
 
-class ResponsesDecoder:
-    """Decoder of one answer: reads the bytes of the body and yields chunks."""
+class EventReader(Protocol):
+    """Protocol of a reader of the events of one answer."""
 
-    def __init__(self) -> None:
+    is_done: bool
+
+    def read(self, event: Mapping[str, Any]) -> Sequence[Chunk]:
+        """Return the chunks of an event."""
+        ...
+
+
+class EventDecoder:
+    """Decoder of one answer: reads the bytes of the body and yields the chunks of a reader."""
+
+    def __init__(self, reader: EventReader) -> None:
         self._decoder = AnswerDecoder()
-        self._reader = ResponseReader()
+        self._reader = reader
 
     @property
     def is_done(self) -> bool:
@@ -57,7 +67,7 @@ class ResponsesDecoder:
         return self._reader.is_done or self._decoder.is_done
 
     def feed(self, piece: bytes) -> Iterator[Chunk]:
-        """Add bytes; yield the complete chunks. Raises the errors of `AnswerDecoder` and `ResponseReader`."""
+        """Add bytes; yield the complete chunks. Raises the errors of `AnswerDecoder` and of the reader."""
         return self._read(self._decoder.feed(piece)) if not self.is_done else iter(())
 
     def end(self) -> Iterator[Chunk]:
@@ -69,6 +79,13 @@ class ResponsesDecoder:
             yield from self._reader.read(event)
             if self._reader.is_done:
                 return
+
+
+class ResponsesDecoder(EventDecoder):
+    """Decoder of one answer of the Responses API."""
+
+    def __init__(self) -> None:
+        super().__init__(ResponseReader())
 
 
 def whole_response(body: bytes) -> list[Chunk]:
