@@ -19,6 +19,7 @@ from ._run.handlers import (
 )
 from ._run.inner_calls import InnerCalls, calling_tool
 from ._run.outcome import ToolOutcome
+from ._run.owner import ResultStore
 from ._run.run_info import InnerRun, RunInfo
 from ._run.state import EndCallback
 from ._run.streams import EventStream
@@ -52,6 +53,7 @@ __all__ = [
     "Middleware",
     "MiddlewareWithTools",
     "Progress",
+    "ResultStore",
     "RunInfo",
     "Started",
     "Tool",

@@ -17,6 +17,8 @@ from aswarm._values.content import described
 from aswarm._values.json import from_fields
 from aswarm._values.messages import Message, text_of
 
+from . import results
+from .results import ADDED_IN_FORMAT_6
 from .runs import ADDED_IN_FORMAT_4
 from .runs import TABLES as RUN_TABLES
 from .stored import Change, Conflict, ConversationSummary, Stored, UnknownConversation
@@ -47,9 +49,17 @@ def _to_format_5() -> Transaction[None]:
     yield from ()
 
 
+def _to_format_6() -> Transaction[None]:
+    yield from ((statement, ()) for statement in ADDED_IN_FORMAT_6)
+
+
 # The store also has the tables of the runs, so that one transaction can write to a run and to its conversation.
 SCHEMA = Schema(
-    0x61737763, 5, "the store", (*TABLES, *RUN_TABLES, *ADDED_IN_FORMAT_4), {3: _to_format_4, 4: _to_format_5}
+    0x61737763,
+    6,
+    "the store",
+    (*TABLES, *RUN_TABLES, *ADDED_IN_FORMAT_4, *ADDED_IN_FORMAT_6),
+    {3: _to_format_4, 4: _to_format_5, 5: _to_format_6},
 )
 
 _LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
@@ -189,6 +199,7 @@ def fork(conversation_id: str, new_id: str, until: int | None, revision: str, no
         WHERE conversation = ? AND position < ?""",
         (new_id, conversation_id, end),
     )
+    yield from results.copy(conversation_id, new_id)
 
 
 class Wanted(NamedTuple):

@@ -18,13 +18,15 @@ from aswarm._values.output import Output
 from aswarm._values.run_keywords import Messages
 
 from .budget import Spending
+from .owner import RunOwner
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """The arguments of `run`, `run_and_stream` or `stream`. For the fields, see `RunKeywords`.
 
-    `around`: the spending of the outer run, if this run does not start in a tool call of that run.
+    `around`: the spending of the outer run, if this run does not start in a tool call of that run. `owner`: None for a run that
+    owns its results itself.
     """
 
     agent: Agent
@@ -42,6 +44,7 @@ class RunOptions:
     resources: Mapping[str, object] | None = None
     prompt_cache_key: str | None = None
     prompt_cache_options: Mapping[str, Any] | None = None
+    owner: RunOwner | None = None
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from aswarm._wire.request import CompletionRequest
 from .call import Call, ToolCall
 from .filling import read_arguments
 from .options import RunOptions
+from .owner import ResultStore, RunOwner
 from .state import EndCallback, RunState
 from .streams import to_end, typed
 
@@ -115,6 +116,30 @@ class RunInfo:
     def run_id(self) -> str:
         """The id of the run."""
         return self._run.state.id
+
+    @property
+    def user(self) -> str | None:
+        """The id of the user who owns the run, see `RunRecord`; None outside of `aswarm.runs`. A run inside a run has the same."""
+        return self._owner.user
+
+    @property
+    def conversation(self) -> str | None:
+        """The id of the conversation of the run, or None. A run inside a run has the same."""
+        return self._owner.conversation
+
+    @property
+    def owner(self) -> str:
+        """The owner of the long results of the run, and of the runs inside it, see `ResultStore`."""
+        return self._owner.key
+
+    @property
+    def results(self) -> ResultStore | None:
+        """The place for long results in the store of the conversation, see `Store.results`; None if there is none."""
+        return self._owner.results
+
+    @property
+    def _owner(self) -> RunOwner:
+        return self._run.options.owner or RunOwner(f"run:{self._run.state.id}")
 
     @property
     def tool_call(self) -> ToolCall | None:
@@ -235,5 +260,6 @@ class RunInfo:
         }
         is_over = self._caller is not None and self._caller.outcome is not None
         around = None if is_over else self._run.state.spending
-        options = RunOptions(agent, messages, context_variables, output=as_output(output), around=around, **own)
+        own |= {"output": as_output(output), "around": around, "owner": self._owner}
+        options = RunOptions(agent, messages, context_variables, **own)
         return InnerRun(*self._run.start(options), self._caller)

@@ -7,6 +7,7 @@ function here changes a message.
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from itertools import dropwhile, islice, takewhile
 from operator import itemgetter
 from typing import Any, TypeAlias, TypeGuard
 
+from .content import described
 from .errors import ConfigurationError
 from .json import is_array, is_object, sendable_data, shown
 
@@ -38,6 +40,8 @@ INTERRUPTED = "not run: interrupted"
 OUTCOME_UNKNOWN = "cancelled; its outcome is unknown"
 STILL_RUNNING = "; it may still be running"
 LEFT_OUT = "(this earlier result is left out)"
+# The line before a long result that is shortened, and kept under a handle.
+HANDLE = re.compile(r"^\[result r[0-9a-f]{16}: [0-9,]+ characters\]", re.MULTILINE)
 # A key in the data of a call that waits for an inner run: whether a function of this run has started.
 STARTED_INSIDE = "started_inside"
 
@@ -265,14 +269,19 @@ class MessageBlock:
 
     @cached_property
     def without_results(self) -> MessageBlock:
-        """The block with a short note in place of each longer result. It is the same object at each access."""
-        answers = [{**answer, "content": LEFT_OUT} if _is_long(answer) else answer for answer in self.answers]
-        return replace(self, answers=answers)
+        """The block with a short note in place of each longer result. It is the same object at each access.
+
+        The first line of a long result that is kept elsewhere stays.
+        """
+        return replace(self, answers=[*map(_without_result, self.answers)])
 
 
-def _is_long(answer: Mapping[str, Any]) -> bool:
+def _without_result(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     content = answer.get("content")
-    return not isinstance(content, str) or len(content) > len(LEFT_OUT)
+    if isinstance(content, str) and len(content) <= len(LEFT_OUT):
+        return answer
+    line = HANDLE.search(described(content or ""))
+    return {**answer, "content": LEFT_OUT if line is None else f"{line[0]}\n{LEFT_OUT}"}
 
 
 def match_answers(calls: Sequence[Mapping[str, Any]], answers: Sequence[Message]) -> list[Message | None]:

@@ -1,6 +1,6 @@
 """The included stores: in memory, in a SQLite file, and in PostgreSQL. Each method is a transaction of a `Database`.
 
-Security: A deleted conversation is overwritten in the file, at the latest when the store is closed.
+Security: A deleted conversation is overwritten in the file, at the latest when the store is closed, and so are its long results.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from os import PathLike, fspath
 from typing import Self, get_args
 
 from aswarm._log import conversations as _statements
+from aswarm._log import results as _results
 from aswarm._log.stored import Change, ConversationSummary, Stored
 from aswarm._log.texts import checked_id, database_text
+from aswarm._run.owner import ResultStore
 from aswarm._runtime import clocks
 from aswarm._sql.database import Database
 from aswarm._sql.databases import PostgresServer, SQLiteFile, memory
@@ -23,10 +25,32 @@ from aswarm._values.errors import ConfigurationError
 from ._store import Store
 
 
+class SQLResults:
+    """The long results in a database, see `ResultStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, owner: str, handle: str, parts: Sequence[str], /) -> None:
+        # The history with the handle is committed later, and a later commit is never on the disk without the earlier ones.
+        await self._database.run(_results.put, owner, handle, parts, clocks.time())
+
+    async def read(self, owner: str, handle: str, part: int, /) -> str | None:
+        return await self._database.submit(partial(_results.read, owner, handle, part), reads_only=True)
+
+    async def handles(self, owner: str, /) -> list[str]:
+        return await self._database.submit(partial(_results.handles, owner), reads_only=True)
+
+
 class SQLStore(Store):
     """Base class of the included stores, which are databases. The same database also keeps the runs of `aswarm.runs`."""
 
     _database: Database
+
+    @property
+    def results(self) -> ResultStore:
+        """The place for long results of tools, in the same database. A fork copies them, and deleting the owner deletes them."""
+        return SQLResults(self._database)
 
     async def load(self, conversation_id: str, /, *, until: int | None = None) -> Stored | None:
         """See `Store`."""

@@ -19,6 +19,7 @@ from aswarm._log.stored import Change, Conflict, Stored
 from aswarm._log.texts import checked_context, checked_id
 from aswarm._record.recorder import Recorder
 from aswarm._run.options import RunOptions
+from aswarm._run.owner import RunOwner
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventStream, deliver_after, deliver_live, to_end
 from aswarm._runtime import clocks
@@ -258,7 +259,9 @@ class Conversation:
         if agent is None:
             what = f"the conversation {self._id!r} is with the agent"
             agent = self._agents.get(stored.agent, what) if stored.agent else self._agents.start
-        return RunOptions(agent, history, {**stored.context_variables, **checked_context(context)}, **keywords)
+        owner = RunOwner(f"conversation:{self._id}", None, self._id, self._store.results)
+        variables = {**stored.context_variables, **checked_context(context)}
+        return RunOptions(agent, history, variables, owner=owner, **keywords)
 
     # --- the conversation as a whole ---
 

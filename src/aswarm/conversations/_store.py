@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from aswarm._log.stored import Change, ConversationSummary, Stored
+from aswarm._run.owner import ResultStore
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, StopReason
 
@@ -44,6 +45,11 @@ class Store(ABC):
         return Conversation(
             self, conversation_id, swarm, agent=agent, agents=agents, context_variables=context_variables
         )
+
+    @property
+    def results(self) -> ResultStore | None:
+        """The place for long results of tools, see `aswarm.middleware.spill_results`. A store of your own has none by default."""
+        return None
 
     @abstractmethod
     async def load(self, conversation_id: str, /, *, until: int | None = None) -> Stored | None:

@@ -37,8 +37,8 @@ has the partial response. A handler must always pass on `anyio`'s cancellation.
 `handlers.run.on_end(callback)` calls the callback once at the end of the run, even after an error or a cancellation.
 `handlers.run.log_fields` is for log records. `MiddlewareWithTools` also gives functions to the agents.
 
-Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarize`,
-`keep_prefix`, `diagnose_cache`.
+Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redact`, `clip_results`, `spill_results`,
+`summarize`, `keep_prefix`, `diagnose_cache`.
 """
 
 from aswarm._values import public as _public
@@ -65,6 +65,7 @@ from ._keep_prefix import LateRole, keep_prefix
 from ._recording import record, replay
 from ._redact import redact
 from ._retry import retry
+from ._spill import spill_results
 from ._summarize import summarize
 
 __all__ = [
@@ -90,6 +91,7 @@ __all__ = [
     "redact",
     "replay",
     "retry",
+    "spill_results",
     "summarize",
 ]
 

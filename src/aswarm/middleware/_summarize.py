@@ -19,10 +19,11 @@ from aswarm._values.agent import Agent
 from aswarm._values.content import described
 from aswarm._values.errors import CompletionError, ConfigurationError, RunError
 from aswarm._values.json import shown
-from aswarm._values.messages import Message, call_arguments, call_name, message_blocks
+from aswarm._values.messages import HANDLE, Message, call_arguments, call_name, message_blocks
 from aswarm.extensions import Accumulator, CompletionRequest, Handlers, Middleware, estimated_tokens
 
 _MOST_KEPT = 10_000  # summaries in memory
+_MOST_HANDLES = 20  # in a summary
 _SHOWN = 200
 _TAIL = 1 / 3  # the share of `above_tokens` for the messages after a new summary
 _LEAST = 1 / 4  # the share of `above_tokens` that a summary must at least replace
@@ -48,7 +49,8 @@ def summarize(agent: Agent, *, above_tokens: int, store: MutableMapping[str, str
 
     The newest messages stay after the summary. They have about a third of `above_tokens`. A call is never separated from its answer.
     When requests become too long again, the next summary includes the previous summary. Until then, all requests start with the
-    same messages, so that the provider's prompt cache works. The history of the run does not change.
+    same messages, so that the provider's prompt cache works. The history of the run does not change. The handles of the newest 20
+    long results stay in the summary, see `spill_results`.
 
     Summaries are saved for all runs, by a hash of the replaced messages. They are in memory (the last 10,000), or in `store`: a
     dict or another mapping from texts to texts, which is used on the event loop and must not block. The tokens of a summary are
@@ -137,7 +139,8 @@ class _Shortening:
         sent = self._with(summary, cut)
         too_long = estimated_tokens({**self._request.body, "messages": sent}) > self._above
         if too_long and (following := self._cut_after(cut)):
-            summary = await self._ask(_transcript(summary, self._blocks[cut:following]))
+            replaced = self._blocks[cut:following]
+            summary = _with_handles(await self._ask(_transcript(summary, replaced)), summary, replaced)
             summaries[self._keys[following - 1]] = summary
             sent = self._with(summary, following)
         return sent
@@ -193,6 +196,14 @@ def _flat(blocks: Sequence[_Block]) -> Iterator[Message]:
         if head:
             yield head
             yield from answers
+
+
+def _with_handles(text: str, earlier: str, blocks: Sequence[_Block]) -> str:
+    """Return the summary with the handles of long results, which a model may leave out. `earlier`: the summary before it."""
+    replaced = [described(answer.get("content") or "") for _, answers in blocks for answer in answers]
+    found = [line[0] for result in replaced if (line := HANDLE.search(result))]
+    lines = [line for line in dict.fromkeys([*HANDLE.findall(earlier), *found]) if line not in text]
+    return "\n".join([text, *lines[-_MOST_HANDLES:]])
 
 
 def _transcript(summary: str, blocks: Sequence[_Block]) -> str:

@@ -97,6 +97,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         self.is_open: bool = False
         if not isinstance(store, SQLStore):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
             raise ConfigurationError(f"store must be a store with a database, not {type(store).__name__}")
+        setup.results = store.results
         database = self._database = store._database  # noqa: SLF001 - the runs are in the database of the conversations
         self._registry = Registry(self, setup, database, version)
         self._deleter = Deleter(database, limits)

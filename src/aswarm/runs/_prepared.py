@@ -9,9 +9,7 @@ Security: A client starts only the agents in `agents=`; other agents only take o
 from __future__ import annotations
 
 import difflib
-import sys
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Self, cast
@@ -24,6 +22,7 @@ from aswarm._record.entry_maker import EntryMaker, ErrorText, general_error
 from aswarm._record.entry_recorder import EntryRecorder
 from aswarm._run.handlers import Handlers
 from aswarm._run.options import RunOptions
+from aswarm._run.owner import ResultStore, RunOwner
 from aswarm._run.state import RunState
 from aswarm._run.streams import deliver_live
 from aswarm._swarm import AsyncSwarm, prepare
@@ -48,6 +47,7 @@ from ._answers import decisions
 from ._errors import AgentNotFound, AnswersRefused, ConversationNotFound, InvalidRequest
 from ._extras import with_client, with_request_log
 from ._requests import ClientTool, Limits, NewRun, messages_of
+from ._traces import trace_headers
 
 _MAX_ID_LENGTH = 200
 TASK_MODEL = "helper"  # the name under which clients find the agent for titles and similar tasks
@@ -89,7 +89,7 @@ class Setup:
     """The swarm, the agents and the settings with which one `Runs` prepares its runs.
 
     `agents`: the agents that clients may name. `task_agent`: an agent for titles and similar tasks; its name for clients
-    is "helper". `known`: all these agents, and the agents that they can hand off to.
+    is "helper". `results`: the place for long results. `known`: all these agents, and the agents that they can hand off to.
     """
 
     def __init__(
@@ -110,6 +110,7 @@ class Setup:
         self.error_text = error_text or general_error
         self.task_agent = task_agent
         self.logs_requests = False
+        self.results: ResultStore | None = None
 
     def agent(self, name: str | None) -> Agent:
         """Return the agent with this name, or the first agent for None. Raises AgentNotFound."""
@@ -139,8 +140,8 @@ class Setup:
 class PreparedRun:
     """One attempt of a run, from its start to its last entries. First call `open` and read its events. Then call `endings`.
 
-    `key`: the id of its conversation in the store; empty for a run without a conversation. `starts_with`: the name of its
-    agent. `history`: the messages of the conversation before the run. `added`: the messages that the run adds to the history
+    `user`: the id of its user. `key`: the id of its conversation in the store; empty for a run without a conversation.
+    `starts_with`: the name of its agent. `history`: the messages of the conversation before the run. `added`: the messages that the run adds to the history
     at its start. `resume`: the decisions about open calls; False if no call is open, or if new messages close them. `edited`:
     the names of the context variables that the operator has changed. `tools`: the tools of the client. `trace`: see
     `in_trace`; empty in the process that started the run. `model`, `settings`, `notes`: see `NewRun`. `base`: the revision of
@@ -149,6 +150,7 @@ class PreparedRun:
 
     setup: Setup
     run_id: str
+    user: str
     key: str
     conversation: str | None
     starts_with: str
@@ -189,7 +191,7 @@ class PreparedRun:
         if (edit := new.context_edit) is not None:
             context = edit.applied_to(context, stored.revision)
         run = cls(
-            setup=setup, run_id=run_id, key=stored.id, conversation=new.conversation,
+            setup=setup, run_id=run_id, user=new.user, key=stored.id, conversation=new.conversation,
             starts_with=stored.agent or setup.agent(new.agent).name, history=history, added=added, resume=resume, context=context,
             edited=[] if edit is None else edit.names, tools=new.tools, model=new.model or asked.get("model"),
             settings=new.settings or asked.get("_settings", {}), notes=new.notes or asked.get("_notes", ()), base=stored.revision,
@@ -198,11 +200,11 @@ class PreparedRun:
         return run
 
     @classmethod
-    def of_entry(cls, setup: Setup, run_id: str, first: Entry, stored: Stored) -> Self:
+    def of_entry(cls, setup: Setup, run_id: str, user: str, first: Entry, stored: Stored) -> Self:
         """Prepare another attempt of a run. `first`: its first entry; `stored`: the current state of its conversation."""
         fields, stored = first.fields, with_sendable_text(stored)
         run = cls(
-            setup=setup, run_id=run_id, key=stored.id, conversation=fields["conversation"] or None,
+            setup=setup, run_id=run_id, user=user, key=stored.id, conversation=fields["conversation"] or None,
             starts_with=fields["agent"], history=stored.messages[: fields["before"]], added=list(fields["messages"]),
             resume=_resume_of(fields), context=fields["context_variables"],
             edited=fields.get("edited", ()), model=fields.get("model"),
@@ -263,8 +265,10 @@ class PreparedRun:
     def open(self, recorder: EntryRecorder) -> AsyncGenerator[LoopEvent, None]:
         """Prepare the events of the run, and return them. The run executes and is recorded while the events are read."""
         setup = self.setup
+        key = f"conversation:{self.key}" if self.key else f"run:{self.run_id}"
         options = RunOptions(
-            self.agent, self.messages, self.context, self.model, max_turns=setup.limits.max_turns, resume=self.resume, run_id=self.run_id
+            self.agent, self.messages, self.context, self.model, max_turns=setup.limits.max_turns, resume=self.resume,
+            run_id=self.run_id, owner=RunOwner(key, self.user, self.conversation, setup.results),
         )  # fmt: skip
         swarm, self.recorder = setup.swarm, recorder
         if setup.logs_requests:  # for pages that show everything
@@ -413,35 +417,3 @@ def user_prefix(user: str) -> str:
 def conversation_id(key: str) -> str:
     """Return the client's id of a conversation: its id in the store without the prefix of the user."""
     return key.partition("/")[2]
-
-
-# --- the trace of a request, as headers of W3C Trace Context ---
-
-
-def trace_headers() -> dict[str, str]:
-    """Return the headers of the current span, or an empty dict if there is no span."""
-    headers: dict[str, str] = {}
-    if "opentelemetry.trace" in sys.modules:  # a program without this module makes no spans
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
-
-        TraceContextTextMapPropagator().inject(headers)
-    return headers
-
-
-@contextmanager
-def in_trace(headers: Mapping[str, str]) -> Generator[None]:
-    """Make the span of the headers the parent of the spans that start in the block.
-
-    A task inherits the trace of the task that started it. Only a queued run and a run in another process need these headers.
-    """
-    if not headers or "opentelemetry.trace" not in sys.modules:
-        yield
-        return
-    from opentelemetry.context import attach, detach  # noqa: PLC0415
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
-
-    token = attach(TraceContextTextMapPropagator().extract(headers))
-    try:
-        yield
-    finally:
-        detach(token)

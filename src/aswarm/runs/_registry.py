@@ -168,7 +168,7 @@ class Registry:
         if taken is None:
             return None
         takeover, entries, stored = taken
-        run = PreparedRun.of_entry(self.setup, run_id, entries[0], stored)
+        run = PreparedRun.of_entry(self.setup, run_id, takeover.record.user, entries[0], stored)
         first = max((takeover.attempt - 1) * log.ATTEMPT_NUMBERS, takeover.record.last + 1)
         most_bytes = self.setup.limits.log_bytes
         live = LiveLog(takeover.record, takeover.attempt, self.database, first=first, most_bytes=most_bytes)

@@ -146,7 +146,8 @@ async def opened(
 ) -> AsyncGenerator[Place]:
     """Open the implementation of a kind. `server`: starts a PostgreSQL server, and returns its connection string."""
     name, settings = kind.partition("-")[0], {"agents": workshop.agents(), **settings}
-    async with AsyncSwarm(model.client(), resources={"workshop": workshop}) as swarm:
+    middleware = settings.pop("middleware", ())
+    async with AsyncSwarm(model.client(), resources={"workshop": workshop}, middleware=middleware) as swarm:
         if name.startswith("durable"):
             from aswarm.durable import DurableRuns
 

@@ -1,0 +1,68 @@
+"""The transactions of long results: texts of a conversation, or of a run without one, in parts.
+
+The rows refer to their owner. So the statement that deletes the owner deletes them, and nothing is stored for a deleted owner.
+"""
+# ruff: noqa: S608 - statements contain only names of this module; all data is passed as parameters
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from aswarm._sql.transactions import Transaction, chunks
+from aswarm._values.errors import RunError
+
+ADDED_IN_FORMAT_6 = (
+    """CREATE TABLE aswarm_result (
+        conversation {text} REFERENCES aswarm_conversation ON DELETE CASCADE,
+        run {text} REFERENCES aswarm_run (id) ON DELETE CASCADE,
+        handle {text} NOT NULL, part INTEGER NOT NULL, data {blob} NOT NULL, created DOUBLE PRECISION NOT NULL,
+        UNIQUE (conversation, handle, part), UNIQUE (run, handle, part)
+    )""",
+)
+_ROWS_AT_ONCE = 16  # of at most 256 kB each
+
+
+def put(owner: str, handle: str, parts: Sequence[str], now: float) -> Transaction[None]:
+    """Insert a text. A text that the owner already has stays. Raises RunError if the owner was deleted."""
+    kind, id_ = _column(owner)
+    if not (yield f"SELECT 1 FROM aswarm_{kind} WHERE id = ? FOR SHARE", (id_,)):
+        raise RunError(f"the {kind} {id_!r} was deleted, so a long result of its tools cannot be kept")
+    rows = [(id_, handle, number, part.encode(), now) for number, part in enumerate(parts)]
+    for some in chunks(rows, _ROWS_AT_ONCE):
+        values = ", ".join(["(?, ?, ?, ?, ?)"] * len(some))
+        insert = (
+            f"INSERT INTO aswarm_result ({kind}, handle, part, data, created) VALUES {values} ON CONFLICT DO NOTHING"
+        )
+        yield insert, list(chain.from_iterable(some))
+
+
+def read(owner: str, handle: str, part: int) -> Transaction[str | None]:
+    """Return a part of a text, or None."""
+    kind, id_ = _column(owner)
+    statement = f"SELECT data FROM aswarm_result WHERE {kind} = ? AND handle = ? AND part = ?"
+    rows = yield statement, (id_, handle, part)
+    return bytes(rows[0][0]).decode() if rows else None
+
+
+def handles(owner: str) -> Transaction[list[str]]:
+    """Return the handles of an owner, the newest first."""
+    kind, id_ = _column(owner)
+    rows = yield f"SELECT handle FROM aswarm_result WHERE {kind} = ? AND part = 0 ORDER BY created DESC, handle", (id_,)
+    return [handle for (handle,) in rows]
+
+
+def copy(conversation_id: str, new_id: str) -> Transaction[None]:
+    """Copy the texts whose handles are in the messages of the new conversation, which is a fork of the other."""
+    yield (
+        """INSERT INTO aswarm_result (conversation, handle, part, data, created)
+        SELECT ?, handle, part, data, created FROM aswarm_result WHERE conversation = ? AND handle IN (
+            SELECT found.handle FROM aswarm_result found WHERE found.conversation = ? AND found.part = 0 AND EXISTS (
+                SELECT 1 FROM aswarm_message WHERE aswarm_message.conversation = ? AND data LIKE ? || found.handle || ?))""",
+        (new_id, conversation_id, conversation_id, new_id, "%", "%"),
+    )
+
+
+def _column(owner: str) -> tuple[str, str]:
+    kind, _, id_ = owner.partition(":")
+    return kind, id_
