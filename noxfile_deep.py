@@ -173,6 +173,15 @@ def mcp(session: nox.Session) -> None:
 
 
 @nox.session
+def skills(session: nox.Session) -> None:
+    """Read all skills below some folders, which others wrote, and print their faults: `-- FOLDER ...`."""
+    if not session.posargs:
+        session.error("name a folder with skills, such as a clone of https://github.com/anthropics/skills")
+    session.install(".[skills]", *group("test"))
+    session.run("python", "-m", "tests.support.skills.collection", *session.posargs)
+
+
+@nox.session
 def providers(session: nox.Session) -> None:
     """Test with clients of other projects (any-llm, LiteLLM, openai), against the server aimock (npm)."""
     if not (shutil.which("node") and shutil.which("npm")):

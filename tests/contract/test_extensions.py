@@ -25,6 +25,7 @@ EXTENSIONS = [
     "middleware",
     "otel",
     "repl",
+    "skills",
     "testing",
 ]
 HELPERS = {

@@ -121,6 +121,7 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "input_guardrails": _GUARDS,
         "output_guardrails": _GUARDS_OF_ANSWERS,
         "hooks": f"{_MIDDLEWARE}, or read the events of stream()",
+        "skills": 'use aswarm.skills: skills("folder").add_to(agent)',
         "mcp_servers toolsets": "use aswarm.mcp, and pass the functions of the server as functions=[...]",
     }),
     "Agent()": _SETTINGS | _by_name({

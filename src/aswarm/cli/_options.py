@@ -1,4 +1,4 @@
-"""Options that several commands share, the environment of `--base-url`, and the MCP servers of `--mcp`."""
+"""Options that several commands share, the environment of `--base-url`, the MCP servers of `--mcp`, the folders of `--skills`."""
 
 from __future__ import annotations
 
@@ -123,6 +123,14 @@ mcp_option = click.option(
     '"npx -y @modelcontextprotocol/server-filesystem .". The command gets only a few environment '
     'variables, such as HOME and PATH; "env NAME=VALUE command" adds a variable. Can be repeated. Needs the extra mcp.',
 )
+skills_option = click.option(
+    "--skills",
+    "folders",
+    metavar="FOLDER",
+    multiple=True,
+    help="Give AGENT the skills of a folder: a skill, or a folder with folders of skills. Their texts are instructions for the "
+    "model. Can be repeated. Needs the extra skills.",
+)
 _model_option = click.option("-m", "--model", metavar="NAME", help="The model for all agents, instead of their own.")
 _api_option = click.option(
     "--api",
@@ -198,6 +206,20 @@ async def with_mcp_servers(agent: Agent, servers: Sequence[str]) -> AsyncGenerat
             opened = await stack.enter_async_context(_mcp_server(server))
             agent.functions = [*agent.functions, *opened.functions]
         yield
+
+
+@contextmanager
+def with_skills(agent: Agent, folders: Sequence[str]) -> Generator[None]:
+    """Inside the block, add the skills of these folders to the agent."""
+    before = agent.instructions, agent.functions
+    if folders:
+        from aswarm.skills import skills  # noqa: PLC0415 - an extra
+
+        skills(*folders).add_to(agent)
+    try:
+        yield
+    finally:
+        agent.instructions, agent.functions = before
 
 
 def _mcp_server(text: str) -> MCPServer:

@@ -19,7 +19,7 @@ from aswarm._runtime.backend import scheduler
 
 from ._exits import SetupError
 from ._load import extra
-from ._options import with_mcp_servers
+from ._options import with_mcp_servers, with_skills
 
 if TYPE_CHECKING:
     from aswarm._swarm import AsyncSwarm
@@ -102,11 +102,12 @@ def serve_until_stopped(
     store: str | None,
     code_version: str | None = None,
     servers: Sequence[str] = (),
+    folders: Sequence[str] = (),
     logs: Logs | None = None,
 ) -> None:
     """Serve the agents until Ctrl-C, with the playground and all wires.
 
-    `servers`: MCP servers, whose tools the first agent gets. `logs`: recorded runs that the playground shows too.
+    `servers`: MCP servers, whose tools the first agent gets. `folders`: its skills. `logs`: recorded runs that the playground shows too.
     """
     if token is None and host not in _LOCAL_HOSTS:
         raise SetupError(
@@ -126,7 +127,7 @@ def serve_until_stopped(
         runs, auth=auth, wires=("agui", "vercel", "openai"), page=page, show=show_everything, body_bytes=_BODY_BYTES
     )
     server = uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
-    with listening(host, port) as listener:
+    with with_skills(agents[0], folders), listening(host, port) as listener:
 
         async def serve() -> None:
             async with swarm, with_mcp_servers(agents[0], servers), runs:

@@ -53,7 +53,7 @@ from tests.support.providers.loopback import Reply, serve, spoken
 PROJECT = Path(__file__).resolve().parents[3]
 PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/**/*.md"))]
 TUTORIAL = PROJECT / "docs/tutorial"
-DATA = {"html", "js", "json", "jsonl", "yaml", "csv", "mermaid", "toml"}
+DATA = {"html", "js", "json", "jsonl", "markdown", "yaml", "csv", "mermaid", "toml"}
 # Commands that change the machine, wait for a person, or are run by CI in another way. `pytest` is run with its file;
 # `aswarm demo` has its own test, and changes orders for the rest of this process.
 NOT_RUN = (
@@ -231,6 +231,7 @@ class PageRun:
         waiting = steps if callable(steps) or steps is None else list(steps)
         self._server.model = model = ScriptedModel(_hello if waiting is None else waiting)
         if "file" in block.notes:
+            Path(block.notes["file"]).parent.mkdir(parents=True, exist_ok=True)
             Path(block.notes["file"]).write_text(block.code, encoding="utf-8")
             sys.modules.pop(Path(block.notes["file"]).stem, None)  # an installed package may have the same name
         printed = self._printed_by(block, runner)

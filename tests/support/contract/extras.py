@@ -30,7 +30,7 @@ PLATFORMS = {
 }
 # Extras without wheels on a platform, by platform and Python.
 _NO_PSYCOPG = {"postgres", "durable"}
-_NO_YAML = {"evals", "cli"}
+_NO_YAML = {"evals", "skills", "cli"}
 _NO_MONTY = {"code"}
 EXCEPTIONS = {("Windows, arm64", python): _NO_PSYCOPG | _NO_MONTY for python in PYTHONS}
 EXCEPTIONS["Windows, arm64", "3.11"] = _NO_PSYCOPG | _NO_MONTY | _NO_YAML
@@ -43,6 +43,7 @@ MODULES = {
     "postgres": "psycopg",
     "repl": "aswarm.repl",
     "evals": "aswarm.evals",
+    "skills": "aswarm.skills",
     "serve": "aswarm.serve",
     "durable": "aswarm.durable",
     "cli": "aswarm.cli",

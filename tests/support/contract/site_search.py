@@ -50,6 +50,7 @@ PAGES = {
     "guides/security": "security, threat model, vulnerability",
     "guides/serving": "playground, ag-ui, vercel, http service",
     "guides/simulation": "simulation, race condition, chaos",
+    "guides/skills": "skills, skill, agent skills, SKILL.md, progressive disclosure",
     "guides/stopping-and-resuming": "timeout, cancel, resume, abort, stop button, cancel run",
     "guides/streaming": "streaming, events, astream",
     "guides/streaming-to-a-browser": "sse, websocket, server-sent events",

@@ -19,8 +19,10 @@ from aswarm.cli._options import (
     mcp_option,
     provider,
     provider_options,
+    skills_option,
     store_options,
     with_mcp_servers,
+    with_skills,
 )
 from aswarm.cli._output import writing
 
@@ -31,6 +33,7 @@ from aswarm.cli._output import writing
 @context_option
 @max_turns_option
 @mcp_option
+@skills_option
 @click.option("--stream/--no-stream", default=True, help="Show answers piece by piece, or when they are complete.")
 @store_options
 @click.option("--debug", is_flag=True, help="Print every request and answer, as Swarm's debug mode does.")
@@ -42,6 +45,7 @@ def chat(
     context: dict[str, Any],
     max_turns: int,
     servers: tuple[str, ...],
+    folders: tuple[str, ...],
     stream: bool,
     debug: bool,
     store: str | None,
@@ -55,5 +59,5 @@ def chat(
     options = ChatOptions(stream, debug, {"model_override": model, "max_turns": max_turns})
     with provider(base_url), writing(sys.stdout, PrintingError):
         loaded = load_agent(agent)
-        with Swarm(api=api) as swarm, entered(with_mcp_servers(loaded, servers)):
+        with Swarm(api=api) as swarm, with_skills(loaded, folders), entered(with_mcp_servers(loaded, servers)):
             chat_with(loaded, context, options, swarm, store, conversation)

@@ -38,8 +38,10 @@ from aswarm.cli._options import (
     mcp_option,
     provider,
     provider_options,
+    skills_option,
     store_options,
     with_mcp_servers,
+    with_skills,
 )
 from aswarm.cli._output import details_of, output_of, reserve_stdout, write, writing
 
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
 @max_turns_option
 @budget_option
 @mcp_option
+@skills_option
 @click.option(
     "--stream/--no-stream", default=True, help="Write the text piece by piece, or the last answer when it is complete."
 )
@@ -94,6 +97,7 @@ def run(
     max_turns: int,
     budget: Budget | None,
     servers: tuple[str, ...],
+    folders: tuple[str, ...],
     stream: bool,
     as_json: bool,
     resume: str | None,
@@ -113,7 +117,11 @@ def run(
             answer = None if stream and not has_type else partial(_typed_or_text, has_type=has_type)
             writer = _JsonLines(stdout, stream) if as_json else _Shown(stdout, answer, verbose=verbose)
             asking = _Question(store, conversation, loaded, context, text, decisions, arguments, writer)
-            with Swarm(api=api, budget=budget) as swarm, entered(with_mcp_servers(loaded, servers)):
+            with (
+                Swarm(api=api, budget=budget) as swarm,
+                with_skills(loaded, folders),
+                entered(with_mcp_servers(loaded, servers)),
+            ):
                 response = asking.ask(swarm)
     how = "if you keep it with --store FILE" if store is None else "with --resume DECISIONS"
     raise click.exceptions.Exit(_exit_code(response, how))

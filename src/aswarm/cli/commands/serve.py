@@ -12,7 +12,7 @@ import click
 from aswarm._swarm import AsyncSwarm
 from aswarm.cli._command import command
 from aswarm.cli._load import load_agent
-from aswarm.cli._options import AGENT_HELP, mcp_option, provider, provider_options
+from aswarm.cli._options import AGENT_HELP, mcp_option, provider, provider_options, skills_option
 from aswarm.cli._server import serve_until_stopped, server_options
 from aswarm.extensions import AgentDirectory
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @command(
     "serve",
     text=f"Serve AGENTs over HTTP, with a playground.\n\n{AGENT_HELP} A conversation starts with the first AGENT, which "
-    "also gets the tools of --mcp. Without --host, only this machine can reach the server. The playground shows everything: "
+    "also gets the tools of --mcp and --skills. Without --host, only this machine can reach the server. The playground shows everything: "
     "instructions, context variables and errors. Needs the extra serve.",
 )
 @click.argument("agent", nargs=-1)
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 )
 @server_options
 @mcp_option
+@skills_option
 @provider_options
 def serve(
     agent: tuple[str, ...], file: str | None, base_url: str | None, model: str | None, api: ApiName, **options: Any
