@@ -21,6 +21,7 @@ from aswarm._values.max_turns import UNWATCHED
 from aswarm._values.settings import ApiName
 
 from ._exits import SetupError
+from ._output import log_as_notes
 
 if TYPE_CHECKING:
     from aswarm.mcp import MCPServer
@@ -215,7 +216,8 @@ def with_skills(agent: Agent, folders: Sequence[str]) -> Generator[None]:
     if folders:
         from aswarm.skills import skills  # noqa: PLC0415 - an extra
 
-        skills(*folders).add_to(agent)
+        with log_as_notes():
+            skills(*folders).add_to(agent)
     try:
         yield
     finally:
