@@ -109,7 +109,7 @@ def _text_of(value: object) -> str:
 # --- the front matter -------------------------------------------------------------------------------------------------
 
 
-def _split(text: str) -> tuple[dict[str, Any], str]:
+def _split(text: str) -> tuple[Mapping[str, Any], str]:
     """Return the fields of the front matter, and the instructions after it."""
     found = _FRONT_MATTER.match(text)
     if found is None or len(found[1]) > _FRONT_MATTER_LENGTH:
@@ -131,7 +131,7 @@ class _Loader(yaml.BaseLoader):
     """
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
+        if self.check_event(yaml.AliasEvent):  # pyright: ignore[reportUnknownMemberType] - the stubs have no types for it
             raise yaml.YAMLError("it has an alias")
         return super().compose_node(parent, index)
 
@@ -142,13 +142,13 @@ class _Loader(yaml.BaseLoader):
         return mapping
 
 
-def _parse(text: str) -> dict[str, Any]:
+def _parse(text: str) -> Mapping[str, Any]:
     try:
         fields: object = yaml.load(text, _Loader)  # noqa: S506 - a BaseLoader creates no objects
     # pyyaml lets a ValueError and an OverflowError of a wrong escape through.
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         raise ValueError(f"its front matter is not YAML: {one_line(error, 200)}") from error
-    return fields if isinstance(fields, dict) else {}
+    return fields if is_object(fields) else {}
 
 
 # --- the files --------------------------------------------------------------------------------------------------------
