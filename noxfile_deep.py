@@ -197,6 +197,15 @@ def providers(session: nox.Session) -> None:
 
 
 @nox.session
+def recorded(session: nox.Session) -> None:
+    """Play recorded answers of providers over a socket, and compare with a second decoder. `-- FOLDER [SEED]`."""
+    if not session.posargs:
+        session.skip("it needs a folder of recordings; tests/support/recorded/suite.py has their form")
+    session.install(".[aiohttp]", *group("test"))
+    session.run("python", "-m", "tests.support.recorded.suite", *session.posargs)
+
+
+@nox.session
 def kills(session: nox.Session) -> None:
     """Kill batches with a journal, conversations and a service at random moments. `-- ROUNDS SEED [CHAOS ...]`."""
     session.install(".")

@@ -67,6 +67,17 @@ async def test_row_4_a_total_that_is_less_than_its_parts(names: tuple[str, str],
 
 
 @ways
+async def test_the_usage_of_groq(way: str) -> None:
+    """Older models of Groq report the usage of a stream only under "x_groq"."""
+    done = {**end()[0], "x_groq": {"id": "r", "usage": {**FULL, "queue_time": 0.1}}}
+    seen = await watch(way, [RawAnswer(sse({**text("a")[0], "x_groq": {"id": "r"}}, done))])
+    usage = seen.response.usage
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens, usage.requests) == (7, 2, 9, 1)
+    seen = await watch(way, [RawAnswer(sse({**text("a")[0], "x_groq": "r"}, *end(), {"choices": [], "usage": FULL}))])
+    assert seen.response.usage.total_tokens == 9
+
+
+@ways
 async def test_row_30_a_refusal(way: str) -> None:
     """30: the pieces of a refusal are joined and recorded, with null content; a refusal is not an error."""
     seen = await watch(way, [RawAnswer(sse(chunk({"refusal": "I can"}), chunk({"refusal": "not."}), *end()))])
@@ -264,3 +275,16 @@ async def test_keys_that_are_repeated(way: str) -> None:
     message = seen.response.messages[0]
     assert (message["channel"], message["executed_tools"], message["vendor"]) == ("final", [finished], "x")
     assert message["cites"] == [{"url": "a"}, {"url": "b"}]
+
+
+@ways
+async def test_a_call_in_the_deprecated_form(way: str) -> None:
+    """A `function_call` without `tool_calls`, for a request with the deprecated `functions`, is in the message as a whole, and no
+    function runs."""
+    pieces = [{"name": "get_weather", "arguments": ""}, {"arguments": PARIS[:5]}, {"arguments": PARIS[5:]}]
+    seen = await watch(
+        way, [RawAnswer(sse(*(chunk({"function_call": piece}) for piece in pieces), *end("function_call")))]
+    )
+    message = seen.response.messages[0]
+    assert (message["function_call"], message["tool_calls"]) == ({"name": "get_weather", "arguments": PARIS}, None)
+    assert (seen.error, seen.response.stop, len(seen.response.messages)) == (None, "answer", 1)

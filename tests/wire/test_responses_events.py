@@ -420,6 +420,8 @@ def test_usage_has_cached_and_reasoning_tokens() -> None:
         (b'data: {"type": "error", "error": {"code": "server_error", "message": "Oh"}}\n\n', "Oh.*server_error", True),
         (b'{"object": "response", "status": "failed", "output": [], "error": {"message": "Oh"}}', "Oh", False),
         (b'{"object": "response", "status": "cancelled", "output": []}', "status 'cancelled'", False),
+        (b'{"object": "response", "status": "queued", "output": []}', "status 'queued'.*background", False),
+        (b'{"object": "response", "status": "in_progress", "output": []}', "status 'in_progress'", False),
         (b'{"error": {"message": "Oh"}}', "Oh", False),
     ],
 )

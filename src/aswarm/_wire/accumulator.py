@@ -132,6 +132,8 @@ class Accumulator:
                 raise provider_error(error)
             if usage := chunk.get("usage"):
                 self._feed_usage(usage)
+            elif "x_groq" in chunk and is_object(groq := chunk["x_groq"]):
+                self._feed_usage(groq.get("usage"))
             for choice in chunk.get("choices") or ():
                 if choice.get("index") in (None, 0):
                     return self._feed_choice(choice)

@@ -297,7 +297,7 @@ def _whole(response: Mapping[str, Any]) -> Chunk:
     output = response.get("output")
     if not is_array(output) or _error_of(response):
         return response
-    if (failure := _failure(response)) is not None:
+    if (failure := _failure(response) or _unfinished(response)) is not None:
         return failure
     check_hosted_calls(output)
     message = message_of(output)
@@ -309,6 +309,15 @@ def _failure(response: Mapping[str, Any]) -> Chunk | None:
     if status not in ("failed", "cancelled"):
         return None
     return {"error": _error_of(response) or {"message": f"the response has the status {status!r}", "code": status}}
+
+
+def _unfinished(response: Mapping[str, Any]) -> Chunk | None:
+    """Return the chunk for a response that the provider makes in the background: it has no answer yet, and aswarm does not poll."""
+    status = response.get("status")
+    if status not in ("queued", "in_progress") or response["output"]:
+        return None
+    remedy = "stream the run, or leave out the setting 'background'"
+    return {"error": {"message": f"the response has the status {status!r}, not an answer: {remedy}", "code": status}}
 
 
 def _last_chunk(response: Mapping[str, Any], content: Mapping[str, Any], *, has_calls: bool) -> Chunk:

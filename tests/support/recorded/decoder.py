@@ -25,6 +25,7 @@ class Answer:
         usage: `input` (with cache reads and writes), `output`, `cached`, `written` and `reasoning`, as far as they are given.
         items: The items of Responses, or the blocks of Messages. An input that is not JSON stays a text.
         error: The text of the error, `CUT`, or None.
+        parts: The texts of the messages and of the reasoning of a response, one by one.
     """
 
     text: str = ""
@@ -35,6 +36,7 @@ class Answer:
     usage: dict[str, int] = field(default_factory=dict)
     items: list[Json] = field(default_factory=list)
     error: str | None = None
+    parts: dict[str, list[str]] = field(default_factory=dict)
 
 
 def decode(api: str, body: str, status: int | None = 200) -> Answer:
@@ -200,25 +202,26 @@ def _responses(body: Json) -> Answer:
     }
     answer.usage = {name: tokens for name, tokens in found.items() if tokens is not None}
     answer.finish = (body.get("incomplete_details") or {}).get("reason") or body.get("status")
+    answer.error = answer.finish if answer.finish in ("queued", "in_progress", "cancelled", "failed") else None
     return answer
 
 
 def _of_items(items: list[Json]) -> Answer:
-    answer = Answer(items=items)
+    answer = Answer(items=items, parts={"text": [], "reasoning": []})
     for item in items:
         match item.get("type"):
             case "message":
-                answer.text += "".join(p.get("text") or "" for p in item["content"] or () if p["type"] == "output_text")
-                answer.refusal += "".join(
-                    p.get("refusal") or "" for p in item["content"] or () if p["type"] == "refusal"
-                )
+                content = item["content"] or ()
+                answer.parts["text"].append("".join(p.get("text") or "" for p in content if p["type"] == "output_text"))
+                answer.refusal += "".join(p.get("refusal") or "" for p in content if p["type"] == "refusal")
             case "reasoning":
-                parts = [*(item.get("summary") or ())] or [*(item.get("content") or ())]
-                answer.reasoning += "".join(part.get("text") or "" for part in parts)
+                parts = [*(item.get("summary") or ()), *(item.get("content") or ())]
+                answer.parts["reasoning"] += [part.get("text") or "" for part in parts]
             case "function_call" | "custom_tool_call":
                 answer.calls.append((item["call_id"], *_named(item)))
             case _:
                 pass
+    answer.text, answer.reasoning = ("".join(answer.parts[name]) for name in ("text", "reasoning"))
     return answer
 
 

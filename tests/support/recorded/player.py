@@ -81,7 +81,7 @@ class Player:
                 _, name, seed, *_ = line.split()[1].split("/")
                 self.requests.setdefault(name, []).append(json.loads(sent))
                 await _answer(writer, self._recordings[name], int(seed))
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
         finally:
             writer.close()

@@ -15,7 +15,7 @@ from aswarm import Agent, AswarmError, AsyncSwarm, CompletionError, Response, Sw
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.sources import HTTPSource
 from tests.support.providers.instrumented import FunctionLike
-from tests.support.recorded.decoder import Answer, Json
+from tests.support.recorded.decoder import Answer
 
 # Each path: what sends the request, and the backend.
 PATHS = ("httpx", "aiohttp", "instrumented", "direct", "blocking", "httpx on trio", "direct on trio")
@@ -38,12 +38,14 @@ def client_of(path: str, url: str, api: Any) -> Any:
     return client
 
 
-async def read(path: str, url: str, api: str, *, streamed: bool, messages: Any = "Hi") -> Answer:
-    """Return what a run reads at an address. A path with "blocking" is for `read_blocking`."""
+async def read(
+    path: str, url: str, api: str, *, streamed: bool, messages: Any = "Hi", model: str = _MODEL
+) -> tuple[Answer, Any]:
+    """Return what a run reads at an address, and its message. A path with "blocking" is for `read_blocking`."""
     client = client_of(path, url, api)
     finish: list[Any] = []
-    swarm = AsyncSwarm(client, api=None if path.startswith("direct") else api, middleware=[_watching(finish)])
-    agent, response, error = Agent(model=_MODEL), None, None
+    swarm = AsyncSwarm(client, api="auto" if path.startswith("direct") else api, middleware=[_watching(finish)])
+    agent, response, error = Agent(model=model), None, None
     try:
         if streamed:
             async with swarm.stream(agent, messages, execute_tools=False) as run:
@@ -56,10 +58,10 @@ async def read(path: str, url: str, api: str, *, streamed: bool, messages: Any =
         error = raised
     finally:
         await (client.aclose() if isinstance(client, HTTPSource) else client.close())
-    return _answer(response, finish, error)
+    return _answer(response, finish, error), response and next(iter(response.messages), None)
 
 
-def read_blocking(url: str, api: Any, *, streamed: bool) -> Answer:
+def read_blocking(url: str, api: Any, *, streamed: bool) -> tuple[Answer, Any]:
     """The same for `Swarm`."""
     finish: list[Any] = []
     response, error = None, None
@@ -75,7 +77,7 @@ def read_blocking(url: str, api: Any, *, streamed: bool) -> Answer:
                 response = swarm.run(Agent(model=_MODEL), "Hi", execute_tools=False)
         except (CompletionError, openai.APIError, AswarmError) as raised:
             error = raised
-    return _answer(response, finish, error)
+    return _answer(response, finish, error), response and next(iter(response.messages), None)
 
 
 def _watching(finish: list[Any]) -> Any:
@@ -120,6 +122,10 @@ def answer_of(message: Mapping[str, Any]) -> Answer:
     for call in message.get("tool_calls") or ():
         inner = call.get("function") or call["custom"]
         answer.calls.append((call["id"], inner["name"], inner.get("arguments", inner.get("input"))))
+    parts = message["content"] if isinstance(message.get("content"), list) else ()
+    thoughts = [part["thinking"] for part in parts if part.get("type") == "thinking"]  # Mistral
+    texts = (each if isinstance(each, str) else "".join(part["text"] for part in each) for each in thoughts)
+    answer.reasoning = answer.reasoning or "".join(texts)
     answer.items = [*(message.get("responses_output") or message.get("anthropic_output") or ())]
     return answer
 
@@ -128,17 +134,3 @@ def _text(content: Any) -> str:
     if isinstance(content, list):
         return "".join(part.get("text") or "" for part in content if part.get("type") == "text")
     return content if isinstance(content, str) else "" if content is None else json.dumps(content)
-
-
-def plain(answer: Answer) -> Json:
-    """Return the fields of an answer, with arguments as values, so that the spaces of JSON do not count."""
-    fields = dict(vars(answer))
-    fields["calls"] = [(name, function, _value(arguments)) for name, function, arguments in answer.calls]
-    return fields
-
-
-def _value(arguments: str) -> Any:
-    try:
-        return json.loads(arguments or "{}")
-    except ValueError:
-        return arguments

@@ -1,0 +1,102 @@
+"""Compares what the decoder and aswarm read, and gives each difference its reason.
+
+A reason is a row of docs/proof/dialects.md, or an edited fixture. Each other difference is a fault.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.recorded.decoder import CUT, Answer, Json, events
+
+# Fixtures that a project has shortened or written by hand, so that their parts contradict each other.
+EDITED = frozenset(
+    {
+        "29a55db3ce0f",  # the deltas are two words of a long text
+        "2dfd920826c9",  # the same
+        "8b3cd88e3fd4",  # an object with the unknown status "complete", written by hand
+        "120d9f2a09e6",  # the same
+    }
+)
+_FINISH = {"completed": "stop", "max_output_tokens": "length", "end_turn": "stop", "stop_sequence": "stop"}
+_FINISH |= {"tool_use": "tool_calls", "max_tokens": "length", "refusal": "content_filter", "pause_turn": "stop"}
+_FINISH |= {"model_context_window_exceeded": "length", "compaction": "stop"}
+_FIELDS = ("error", "text", "reasoning", "calls", "refusal", "finish", "usage", "items")
+
+
+def differences(recording: Json, want: Answer, got: Answer) -> list[tuple[str, Any, Any, str | None]]:
+    """Return each field that differs, with both values and the name of the reason. None: a fault."""
+    if want.error and got.error:
+        same = want.error == CUT or want.error.strip()[:60] in got.error
+        return [] if same else [("error", want.error, got.error, None)]
+    one, other = _plain(recording, want), _plain(recording, got)
+    fields = [name for name in _FIELDS if one[name] != other[name]]
+    fields = ["error"] if "error" in fields else fields  # without a message, there is nothing to compare
+    return [(name, one[name], other[name], _reason(recording, name, want, got)) for name in fields]
+
+
+def _plain(recording: Json, answer: Answer) -> Json:
+    fields = dict(vars(answer))
+    # Arguments as values, so that the spaces of JSON do not count; counts of 0 are unknown counts.
+    fields["calls"] = [(name, function, value_of(arguments)) for name, function, arguments in answer.calls]
+    fields["usage"] = {name: tokens for name, tokens in answer.usage.items() if tokens}
+    fields["finish"] = _FINISH.get(str(answer.finish), answer.finish) or None
+    if recording["api"] == "responses" and fields["finish"] == "stop" and answer.calls:
+        fields["finish"] = "tool_calls"
+    fields["items"] = answer.items if recording["api"] == "responses" else []
+    return fields
+
+
+def value_of(arguments: str) -> Any:
+    """Return the value of a JSON text; the text if it is not JSON."""
+    try:
+        return json.loads(arguments or "{}")
+    except ValueError:
+        return arguments
+
+
+def _reason(recording: Json, name: str, want: Answer, got: Answer) -> str | None:
+    if recording["id"] in EDITED:
+        return "an edited fixture"
+    return next((row for row, fits in ROWS.items() if fits(recording, name, want, got)), None)
+
+
+def _has_paragraphs(_: Json, name: str, want: Answer, got: Answer) -> bool:
+    parts = [part for part in want.parts.get(name, ()) if part]
+    return name in ("text", "reasoning") and len(parts) > 1 and getattr(got, name) == "\n\n".join(parts)
+
+
+def _waits_for_a_program(_: Json, name: str, __: Answer, got: Answer) -> bool:
+    return name == "error" and "needs a result from this program" in str(got.error)
+
+
+def _ends_with_usage(recording: Json, name: str, want: Answer, got: Answer) -> bool:
+    chunks = [*events(recording["body"])] if name == "error" and want.error == CUT else []
+    is_done = recording["body"].rstrip().endswith("[DONE]")
+    return bool(is_done and chunks and chunks[-1].get("usage")) and got.error is None
+
+
+def _has_zero_calls(_: Json, name: str, want: Answer, got: Answer) -> bool:
+    return name == "calls" and got.calls == [call for call in want.calls if any(call[:2])]
+
+
+def _had_no_id(_: Json, name: str, want: Answer, got: Answer) -> bool:
+    pairs = [*zip(want.calls, got.calls, strict=False)]
+    rest = [(one[1:] == other[1:] and one[0] in ("", other[0]) and other[0]) for one, other in pairs]
+    return name == "calls" and len(want.calls) == len(got.calls) and all(rest)
+
+
+def _is_deprecated(recording: Json, name: str, want: Answer, got: Answer) -> bool:
+    return name == "calls" and want.finish == "function_call" and not got.calls and recording["api"] == "chat"
+
+
+ROWS: dict[str, Callable[[Json, str, Answer, Answer], bool]] = {
+    "Texts and refusals in messages of their own": _has_paragraphs,
+    "A call that waits for this program is refused": _waits_for_a_program,
+    "A stream that ends with its usage": _ends_with_usage,
+    "Zero values": _has_zero_calls,
+    "Shapes of calls": _had_no_id,
+    "A call in the deprecated form": _is_deprecated,
+}
