@@ -198,6 +198,23 @@ async def test_a_search_finds_what_a_search_in_the_whole_text_finds(parts: list[
     assert [int(number.replace(",", "")) for number in re.findall(r"r0 at ([0-9,]+):", found)] == wanted
 
 
+async def test_a_search_in_many_results_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops after its hits or its characters, and names what it left out. A result that is removed meanwhile is no error."""
+
+    class Removed(_Memory):
+        async def handles(self, owner: str, /) -> list[str]:
+            return ["r0", *await super().handles(owner)]
+
+    kept = _Kept(Removed(10**9), "run:a")
+    for number in range(30):
+        await kept.put(f"needle {number} " * 50)
+    full = await _ResultSearch(kept, "needle", 100_000).run(None)
+    assert (full.count(" at "), full.rpartition("\n")[2]) == (20, "[more hits may follow; search for a longer text]")
+    assert len(re.findall(" at ", await _ResultSearch(kept, "needle 7", 100_000).run(None))) == 20
+    monkeypatch.setattr("aswarm.middleware._spill._MOST_SEARCHED", 2_000)
+    assert "[the 25 oldest results were not searched]" in await _ResultSearch(kept, "absent", 100_000).run(None)
+
+
 def test_no_character_changes_its_length_when_it_is_compared() -> None:
     """So a position in the compared text is a position in the result."""
     assert all(len(_folded(chr(code))) == 1 for code in range(sys.maxunicode + 1))

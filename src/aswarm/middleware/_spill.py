@@ -7,7 +7,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import count
 from typing import Any
 
 import anyio.lowlevel
@@ -218,11 +217,13 @@ class _ResultSearch:
                 if handle is not None:
                     raise
             done += 1
-        hits = [*self._hits, "[more hits may follow; search for a longer text]"] if self._is_full else self._hits
-        left = (
-            f" The {len(handles) - done} oldest were not searched." if done < len(handles) and not self._is_full else ""
-        )
-        return "\n".join(hits) or f"The text is not in the {done} results that were searched.{left}"
+        if not self._hits:
+            self._hits.append(f"The text is not in the {done} results that were searched.")
+        if self._is_full:
+            self._hits.append("[more hits may follow; search for a longer text]")
+        elif done < len(handles):
+            self._hits.append(f"[the {len(handles) - done} oldest results were not searched]")
+        return "\n".join(self._hits)
 
     @property
     def _is_full(self) -> bool:
@@ -230,7 +231,8 @@ class _ResultSearch:
 
     async def _search(self, handle: str) -> None:
         text, first, done = "", 0, 0  # the position of the text, and the position up to which it was searched
-        for number in count():
+        number = 0
+        while True:
             part = await self._kept.part(handle, number)
             text += part or ""
             self._searched += len(part or "")
@@ -243,7 +245,7 @@ class _ResultSearch:
                 self._add(f"{handle} at {at:,}: {' '.join(around.split())}")
             if part is None or self._is_full:
                 return
-            done = max(done, end)
+            number, done = number + 1, max(done, end)
             kept = max(0, done - first - _AROUND)
             text, first = text[kept:], first + kept
 
@@ -254,9 +256,8 @@ class _ResultSearch:
 
 def _folded(text: str) -> str:
     """Return the text for a comparison without upper case, with the same length."""
-    return (
-        text.replace("\u0130", "i").lower().replace("\u03c2", "\u03c3")
-    )  # the forms of one letter that depend on others
+    # `lower` makes two characters of one letter, and the form of another depends on its neighbours.
+    return text.replace("\u0130", "i").lower().replace("\u03c2", "\u03c3")
 
 
 def _handle(text: str) -> str:
