@@ -263,7 +263,7 @@ async def test_a_callback_that_fails_to_answer(caplog: pytest.LogCaptureFixture)
 async def test_a_server_that_disappears_after_its_question() -> None:
     """The answer reaches a server that does not know the session, and then no server."""
     question = {"requests": {"when": {"message": "Which day?", "mode": "form"}}, "state": "order 7"}
-    mark = {"index": 0, "reason": "Which day?", "data": question}
+    mark: dict[str, Any] = {"index": 0, "reason": "Which day?", "data": question}
     asking = {"id": "p", "type": "function", "function": {"name": "pay", "arguments": "{}"}}
     history = [
         {"role": "user", "content": "Go"},
@@ -273,6 +273,7 @@ async def test_a_server_that_disappears_after_its_question() -> None:
     with served(server) as url:
         async with MCPServer(url) as shop:
             agent = Agent(functions=list(shop.functions))
+            mark["version"] = next(each for each in shop.functions if each.name == "pay").version()
             swarm = AsyncSwarm(ScriptedModel(["Done."]).client())
             response = await swarm.run(agent, history, resume={"p": Reply({"when": None})})
     assert [each.name for each in response.unknown_calls] == ["pay"]

@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.memory import create_client_server_memory_streams
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm, current_call
-from aswarm.mcp import MCPServer, _server
+from aswarm.mcp import MCPServer, _requests
 from aswarm.testing import ScriptedCall, ScriptedModel, call
 from tests.support.leaving.run_scenes import settle
 from tests.support.mcp.mcp_servers import Tools, make_old_server, make_server, over_http, stdio
@@ -335,7 +335,7 @@ async def test_a_call_while_the_server_is_closed() -> None:
 async def test_a_server_that_does_not_answer_the_check() -> None:
     """The check of a server after a timeout has its own time limit."""
     silent: Any = SimpleNamespace(session=SimpleNamespace(list_tools=anyio.sleep_forever))
-    assert not await _server._answers_requests(silent, 0.01)
+    assert not await _requests._answers_requests(silent, 0.01)
 
 
 def test_other_encodings_are_found() -> None:

@@ -9,7 +9,7 @@ from aswarm.testing import ScriptedAnswer, ScriptedCall, ScriptedModel, call
 from tests.support.repl.chats import PlainChat, sent
 
 BOT = Agent(name="Bot")
-COMMANDS = ("help", "agent", "history", "context", "usage", "resume", "reset", "save", "load", "exit", "quit")
+COMMANDS = ("help", "agent", "history", "context", "usage", "resume", "prompt", "reset", "save", "load", "exit", "quit")
 
 
 @pytest.fixture

@@ -53,11 +53,11 @@ from .current_call import Progress, enter_function, exits_fail, progress
 from .filling import NO_RESOURCES, filled_arguments, read_arguments
 from .handlers import Started
 from .outcome import OutcomeInside, ToolOutcome, returned
+from .resuming import change_since
 from .run_info import OuterRun
 
 logger = logging.getLogger("aswarm")
 
-REPLACED = "a guard has changed the arguments since the decision"
 _NAMES = 20  # if the model calls an unknown tool, the answer lists at most this number of tools
 
 
@@ -170,8 +170,8 @@ class ToolCaller:
         if tool is None:
             raise ToolNotFound(_not_found(call))
         arguments = valid_arguments(tool, call.arguments)
-        if call.decision is not None and call.has_other_arguments:
-            raise NeedsApproval(REPLACED)
+        if call.decision is not None and (reason := change_since(call.decision, call)):
+            raise NeedsApproval(reason)
         if (tool.approve is not False or tool.is_external) and not call.has_approval:
             await _ask_first(tool, arguments, context, self._resources)
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)

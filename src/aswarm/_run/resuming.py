@@ -36,6 +36,8 @@ from .outcome import OutcomeInside, ToolOutcome, returned
 DENIED = "not run: denied by the user"
 DENIED_INSIDE = "stopped: denied by the user, after functions had run inside; its outcome is unknown"
 NOT_DECIDED = "not decided"
+REPLACED = "a guard has changed the arguments since the decision"
+CHANGED = "the tool has changed since the question"
 _SHOWN = 200
 _SHOWN_IDS = 5  # the number of open calls in an error text
 
@@ -113,7 +115,8 @@ def _restored(call: Call, entry: Entry) -> CallDecision:
     arguments = entry.get("arguments")
     if arguments is not None:
         call.arguments = json.dumps(arguments, ensure_ascii=False)
-    return CallDecision(arguments, entry.get("answer"), "answer" in entry, entry.get("data"))
+    version = str(entry.get("version")) if entry else None
+    return CallDecision(arguments, entry.get("answer"), "answer" in entry, entry.get("data"), version=version)
 
 
 def by_position(calls: Sequence[Call | OpenCall], decisions: Decisions) -> dict[int, Decision]:
@@ -242,6 +245,14 @@ def fault_of_expected(call_id: str, expected: Mapping[str, Any] | None, seen: Ma
         f"the decision on the call {call_id!r} was made for the arguments {shown(expected, _SHOWN)}, but the call has "
         f"{shown(seen, _SHOWN)}; show the user the current arguments, and let them decide again"
     )
+
+
+def change_since(decision: CallDecision, call: Call) -> str | None:
+    """Return the reason to ask again if a user decided on other arguments, or on another version of the tool; otherwise None."""
+    if call.has_other_arguments:
+        return REPLACED
+    version = None if call.tool is None else call.tool.version
+    return CHANGED if version is not None and decision.version not in (None, version()) else None
 
 
 def _are_equal(seen: Mapping[str, Any] | str, arguments: object) -> bool:

@@ -345,4 +345,6 @@ def _entry_of(call: Call) -> Message | None:
         entry["arguments"] = dict(decided.arguments)
     if call.replaced is not None:
         entry["replaced"] = dict(call.replaced)
+    if call.tool is not None and call.tool.version is not None:
+        entry["version"] = call.tool.version()
     return entry

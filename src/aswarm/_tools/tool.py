@@ -107,7 +107,7 @@ class Tool(Generic[P, R]):
 
     `parameters`: the argument of `function_tool`; None if the schema comes from the function.
     `is_external`: whether the client executes the calls, see `external_tool`.
-    `check_decision`: the argument of `function_tool`.
+    `check_decision`, `version`: the arguments of `function_tool`.
     """
 
     function: Callable[P, R]
@@ -128,6 +128,7 @@ class Tool(Generic[P, R]):
     parameters: Mapping[str, Any] | None = None
     is_external: bool = False
     check_decision: Callable[[Any], None] | None = None
+    version: Callable[[], str] | None = None
     # The name of the program that provides the tool, for error texts; empty for a function of this program.
     _origin: str = ""
     # Whether its function makes calls that the run records. So an interrupted call may run again.
@@ -315,6 +316,7 @@ def function_tool(
     approve: Approval = False,
     may_wait: bool = False,
     check_decision: Callable[[Any], None] | None = None,
+    version: Callable[[], str] | None = None,
 ) -> Tool[P, R]:
     """Return a tool with your own JSON schema, for example for a tool of another process, or a generated client.
 
@@ -322,7 +324,9 @@ def function_tool(
     gets the arguments from the model as keyword arguments, neither validated nor converted. If they do not fit the function,
     the model gets the TypeError. A parameter `context_variables` never comes from the model: it gets the context variables of
     the run. `check_decision`: gets each `ToolCall` with a decision of a user on a call that has waited, and raises
-    ConfigurationError if `call.decision` does not suit the call; no call runs before. For the other options, see `@tool`.
+    ConfigurationError if `call.decision` does not suit the call; no call runs before. `version`: returns the current version of
+    the tool, any text. If it is another one when a user decides on a waiting call, the call does not run, and asks for an
+    approval again. For the other options, see `@tool`.
 
     Raises ConfigurationError if the API rejects the name, if `parameters` is not the JSON schema of an object, if the function
     cannot be called, or for a wrong option.
@@ -334,7 +338,7 @@ def function_tool(
     if not name:
         raise ConfigurationError("function_tool and external_tool need a name that is not empty")
     running |= {"thread": thread, "abandon_on_cancel": abandon_on_cancel, "repeatable": repeatable, "polls": polls}
-    running |= {"may_wait": may_wait, "check_decision": check_decision}
+    running |= {"may_wait": may_wait, "check_decision": check_decision, "version": version}
     copied = _checked_parameters(name, parameters)
     created = Tool(function, name=name, description=description, parameters=copied, **running)
     _ = created._schema  # raises for a name that the API refuses

@@ -274,6 +274,7 @@ class CallDecision:
         is_approval: Whether the decision of this run is an approval, and not only a `Reply`.
         is_changed: Whether the decision of this run sets other arguments.
         seen: The arguments that the user of this run saw before the decision; None if no user decided.
+        version: The version of the tool when the call started to wait; None if the call has not waited.
     """
 
     arguments: Mapping[str, Any] | None = None
@@ -283,6 +284,7 @@ class CallDecision:
     is_approval: bool = False
     is_changed: bool = False
     seen: Mapping[str, Any] | str | None = None
+    version: str | None = None
 
     @property
     def inside(self) -> AllApproved | Decisions:

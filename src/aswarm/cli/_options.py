@@ -199,14 +199,16 @@ def provider(base_url: str | None) -> Generator[None]:
 
 
 @asynccontextmanager
-async def with_mcp_servers(agent: Agent, servers: Sequence[str]) -> AsyncGenerator[None]:
-    """Inside the block, add the tools of these MCP servers to the agent."""
+async def with_mcp_servers(agent: Agent, servers: Sequence[str]) -> AsyncGenerator[list[MCPServer]]:
+    """Inside the block, add the tools of these MCP servers to the agent. Yield the servers."""
     async with AsyncExitStack() as stack:
         stack.callback(setattr, agent, "functions", agent.functions)
+        all_opened: list[MCPServer] = []
         for server in servers:
             opened = await stack.enter_async_context(_mcp_server(server))
             agent.functions = [*agent.functions, *opened.functions]
-        yield
+            all_opened.append(opened)
+        yield all_opened
 
 
 @contextmanager

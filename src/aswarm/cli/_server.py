@@ -24,6 +24,7 @@ from ._options import with_mcp_servers, with_skills
 if TYPE_CHECKING:
     from aswarm._swarm import AsyncSwarm
     from aswarm._values.agent import Agent
+    from aswarm.mcp import MCPServer
     from aswarm.runs import Runs
     from aswarm.runs._shown_logs import Logs
 
@@ -122,7 +123,8 @@ def serve_until_stopped(
 
         runs = _runs(swarm, agents, store, code_version)
     auth, user = (local_only, "local") if token is None else (bearer(token), "user")
-    page = Playground(models="any", context_edits=True)
+    prompts: list[MCPServer] = []
+    page = Playground(models="any", context_edits=True, prompts=prompts)
     service = Service(
         runs, auth=auth, wires=("agui", "vercel", "openai"), page=page, show=show_everything, body_bytes=_BODY_BYTES
     )
@@ -130,7 +132,8 @@ def serve_until_stopped(
     with with_skills(agents[0], folders), listening(host, port) as listener:
 
         async def serve() -> None:
-            async with swarm, with_mcp_servers(agents[0], servers), runs:
+            async with swarm, with_mcp_servers(agents[0], servers) as opened, runs:
+                prompts.extend(opened)
                 if logs is not None:
                     await show_logs(runs, user, logs)
                 names = ", ".join(agent.name for agent in agents)

@@ -22,11 +22,12 @@ from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import how_to_install
 
 try:
+    from ._resources import resource_functions
     from ._server import MCPServer
     from ._serving import serve_agents
 except ImportError as error:
     raise ConfigurationError(f"aswarm.mcp needs the package mcp: {how_to_install('mcp')} ({error})") from error
 
-__all__ = ["MCPServer", "serve_agents"]
+__all__ = ["MCPServer", "resource_functions", "serve_agents"]
 
 _public.publish(globals())

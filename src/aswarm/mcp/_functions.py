@@ -40,7 +40,7 @@ Shown: TypeAlias = str | Image | File
 
 def value_of(result: CallToolResult, tool: str) -> str | list[Shown]:
     """Return the result as the return value of the function. Raises ToolError if the server reports a failed call."""
-    shown: list[Shown] = [_shown(block) for block in result.content]
+    shown: list[Shown] = [shown_block(block) for block in result.content]
     if not shown and result.structured_content is not None:
         shown = [json.dumps(result.structured_content, ensure_ascii=False)]
     if result.is_error:
@@ -52,7 +52,8 @@ def _texts(shown: list[Shown]) -> str:
     return "\n".join(part for part in shown if isinstance(part, str))
 
 
-def _shown(block: ContentBlock) -> Shown:
+def shown_block(block: ContentBlock) -> Shown:
+    """Return a block of a result or of a prompt for the model."""
     try:
         match block:
             case TextContent():
@@ -65,12 +66,13 @@ def _shown(block: ContentBlock) -> Shown:
             case ResourceLink():
                 return f"{block.title or block.name}: {block.uri}"
             case _:
-                return _resource(block.resource)
+                return resource_block(block.resource)
     except ValueError:  # not an error of the call: the model still gets the other blocks
         return f"[{block.type}: its data is not valid base64]"
 
 
-def _resource(resource: TextResourceContents | BlobResourceContents) -> Shown:
+def resource_block(resource: TextResourceContents | BlobResourceContents) -> Shown:
+    """Return a resource for the model. Raises ValueError for data that is not base64."""
     if isinstance(resource, TextResourceContents):
         return resource.text
     data, media_type = base64.b64decode(resource.blob), resource.mime_type or "application/octet-stream"

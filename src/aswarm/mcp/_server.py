@@ -1,64 +1,56 @@
 """`MCPServer`: the tools of a server of the Model Context Protocol as functions of agents.
 
-`MCPServer` sends the calls, repeats a lost call if that is safe, and turns errors into tool messages.
+Security: A new or changed tool of a server is offered only after `refresh()`, or by `latest_tools`.
 
-Security: A new or changed tool of a server is offered only after `refresh()`.
-
-Security: The name of a server in errors and logs contains no password, token or argument.
+Security: A call that waits for a user does not run if the text or the schema of its tool has changed since: the user is asked again.
 """
 
 from __future__ import annotations
 
-import contextvars
 import dataclasses
-import functools
 import logging
-import re
+import math
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
-from itertools import dropwhile
-from pathlib import PurePath
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeAlias
-from urllib.parse import urlsplit
 
 import anyio
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, StdioServerParameters
 from mcp.types import (
-    CallToolResult,
     ElicitRequestParams,
     ElicitResult,
     Implementation,
-    InputRequiredResult,
-    InputResponses,
+    Prompt,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
 )
 from mcp.types import Tool as ServerTool
-from pydantic import ValidationError
 
 from aswarm import __version__
 from aswarm._blocking.sync_swarm import wait_on_event_loop
 from aswarm._runtime.backend import current_loop
 from aswarm._tools.strict_schema import without_optional_nulls
-from aswarm._values.errors import CallerMistake, CallLost, ConfigurationError, ToolError, ToolTimeout
+from aswarm._values.errors import CallerMistake, ConfigurationError
 from aswarm._values.text import NO_RUN
-from aswarm.extensions import Approval, CallDecision, Tool, current_call, function_tool, progress
+from aswarm.extensions import Approval, Handlers, Tool, function_tool
 
-from ._functions import FunctionOptions, Shown, may_repeat, parameters_of, runs_alone, value_of
-from ._http import CallOutcome, HttpTransport, outcome_of
-from ._input import InputAnswer, OnInput, ask, check_decision, hold_of, question_of, questions_in, responses_of
+from ._functions import FunctionOptions, Shown, may_repeat, parameters_of, runs_alone
+from ._http import HttpTransport
+from ._input import InputAnswer, OnInput, ask, check_decision
 from ._lines import readable
-from ._session import Connection, ServerSession, SessionError, all_tools, error_text
+from ._names import name_of
+from ._prompts import content_of
+from ._requests import CHECK_SECONDS, SDK_ERRORS, Requests
+from ._session import Connection, SessionError, error_text, every_page
+from ._tool_list import RunTools, ToolList, version_of
 
 # A URL, a command, a server of the SDK in this process, or a function that makes a new transport of the SDK for each session.
 Target: TypeAlias = str | StdioServerParameters | Callable[[], Any] | Any
 
 logger = logging.getLogger("aswarm")
-# The errors of a request; RuntimeError and ValidationError mean an invalid result.
-_SDK_ERRORS = (MCPError, RuntimeError, ValidationError)
 _CLOSED = "Connection closed"  # the SDK's text if the server process stopped
-_MOST_ROUNDS = 10  # rounds of questions during one call
-_POLL_SECONDS = 0.1  # pause before the next round, if the server returned a state without a question
-_CHECK_SECONDS = 5.0  # time limit of the request that checks a server after a call timed out
 
 
 class MCPServer:
@@ -82,7 +74,6 @@ class MCPServer:
         headers: The headers of each request to a URL, such as `{"Authorization": "Bearer ..."}`.
 
     Attributes:
-        functions: The tools, as functions of an agent.
         name: The name of the server in error texts.
 
     Raises:
@@ -108,17 +99,24 @@ class MCPServer:
         if not timeout > 0:
             raise ConfigurationError(f"timeout must be a positive number of seconds, not {timeout!r}")
         self.name: str = name_of(server)
-        self.functions: list[Tool[..., Any]] = []
+        self._tools = ToolList(self.name)
         self._server = readable(server) if isinstance(server, StdioServerParameters) else server
         self._options = FunctionOptions(prefix, only, approve)
         self._timeout = timeout
         self._on_input = on_input
         self._http = HttpTransport(server, timeout, headers) if isinstance(server, str) else None
+        self._requests = Requests(self.name, timeout, on_input, self._opened, self._reason)
         self._loop: object = None
         self._connection: Connection | None = None
+        self._reading, self._read_at = anyio.Lock(), -math.inf
 
     def __repr__(self) -> str:
         return f"MCPServer({self.name!r})"
+
+    @property
+    def functions(self) -> list[Tool[..., Any]]:
+        """The tools, as functions of an agent."""
+        return self._tools.functions
 
     # --- opening and closing ---
 
@@ -131,13 +129,14 @@ class MCPServer:
         try:
             session = connection.session()
             await session.opened()
-            self.functions = self._functions_of(session.tools)
+            self._take(session.tools)
         except SessionError as error:
             raise ConfigurationError(f"the MCP server {self.name} cannot be opened: {self._reason(error)}") from error
         except BaseException:
             await connection.close()
             raise
         self._connection, self._loop = connection, current_loop()
+        self._reading, self._read_at = anyio.Lock(), -math.inf
         return self
 
     async def __aexit__(
@@ -152,23 +151,47 @@ class MCPServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        wait_on_event_loop(functools.partial(self.__aexit__, kind, error, traceback))
+        wait_on_event_loop(partial(self.__aexit__, kind, error, traceback))
 
     async def refresh(self) -> list[Tool[..., Any]]:
         """Read the list of tools again. Returns the new `functions`; agents keep the functions that they have.
 
-        The list is read only here and at opening. If functions changed during a run, the model would be confused, and the prompt
-        cache of the provider would miss. Raises ConfigurationError for the same reasons as opening, or if the list cannot be
+        The list is read only here, at opening, and by `latest_tools`. Raises ConfigurationError for the same reasons as opening, or if the list cannot be
         read. If this raises, `functions` does not change.
         """
         try:
             client = await self._opened().session().opened()
-            self.functions = self._functions_of(await all_tools(client, self.name))
-        except (SessionError, *_SDK_ERRORS) as error:
+            self._take(await every_page(self.name, "tools", client))
+        except (SessionError, *SDK_ERRORS) as error:
             raise ConfigurationError(
                 f"the MCP server {self.name} does not list its tools: {self._reason(error)}"
             ) from error
         return self.functions
+
+    def latest_tools(self, handlers: Handlers) -> Handlers:
+        """Middleware: each run has the tools that the server has at its start, `AsyncSwarm(middleware=[github.latest_tools])`.
+
+        The first request or call of a run by an agent with functions of this server reads the list again. If it has changed, the
+        agent gets the new functions in its list of functions: all of them if it had all, otherwise those of the same names.
+        Other runs keep the tools with which they have started. If the list cannot be read within 5 s, it does not change.
+        """
+        return RunTools(handlers, self._tools, self._read_again).handlers
+
+    async def _read_again(self) -> None:
+        _, asked = self._opened(), anyio.current_time()
+        async with self._reading:
+            if self._read_at > asked:  # by another run, and since this run has asked
+                return
+            started = anyio.current_time()
+            try:
+                with anyio.fail_after(min(self._timeout, CHECK_SECONDS)):
+                    await self.refresh()
+            except (ConfigurationError, TimeoutError) as error:
+                logger.warning("the list of tools does not change: %s", error_text(error), extra=NO_RUN)
+            self._read_at = started
+
+    def _take(self, tools: list[ServerTool]) -> None:
+        self._tools.take(self._options.offered(tools, self.name), self._function)
 
     def _opened(self) -> Connection:
         if self._connection is None:
@@ -200,16 +223,38 @@ class MCPServer:
         """Answer a question of a server older than 2026-07-28. Such a server waits for the answer during the call."""
         return await ask(self._on_input or _decline, params)
 
-    # --- calls ---
+    # --- beside the tools ---
 
-    def _functions_of(self, tools: list[ServerTool]) -> list[Tool[..., Any]]:
-        return [self._function(name, tool) for name, tool in self._options.offered(tools, self.name).items()]
+    async def resources(self) -> list[Resource | ResourceTemplate]:
+        """Return the resources of the server, and its templates of URIs. Raises ToolError if the server does not list them."""
+        listed = await self._requests.read(partial(every_page, self.name, "resources"))
+        return [*listed, *await self._requests.read(partial(every_page, self.name, "resource_templates"))]
+
+    async def read_resource(self, uri: str) -> ReadResourceResult:
+        """Return a resource of the server, in the SDK's form. Raises ToolError if the server does not send it.
+
+        A lost request is sent again, once. For functions with an allow list for the model, see `resource_functions`.
+        """
+        return await self._requests.read(lambda client: client.read_resource(uri))
+
+    async def prompts(self) -> list[Prompt]:
+        """Return the prompts of the server, with their arguments. Raises ToolError if the server does not list them."""
+        return await self._requests.read(partial(every_page, self.name, "prompts"))
+
+    async def prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> str | list[dict[str, Any]]:
+        """Return a prompt of the server as the content of one message of the user. Show it to the user before you send it.
+
+        Messages of the assistant are quoted in its text. Raises ToolError if the server does not send the prompt.
+        """
+        return content_of(await self._requests.read(lambda client: client.get_prompt(name, dict(arguments or {}))))
+
+    # --- functions ---
 
     def _function(self, name: str, tool: ServerTool) -> Tool[..., Any]:
-        parameters = parameters_of(tool)
+        parameters, version = parameters_of(tool), version_of(tool)
 
         async def call(**arguments: Any) -> str | list[Shown]:
-            return await self._call(tool, without_optional_nulls(arguments, parameters))
+            return await self._requests.call(tool, without_optional_nulls(arguments, parameters))
 
         function = function_tool(
             call,
@@ -221,129 +266,9 @@ class MCPServer:
             approve=self._options.approval(tool),
             may_wait=True,
             check_decision=check_decision,
+            version=lambda: self._tools.versions.get(tool.name, version),
         )
         return dataclasses.replace(function, _origin=f"the MCP server {self.name}")
-
-    async def _call(self, tool: ServerTool, arguments: dict[str, Any]) -> str | list[Shown]:
-        send = functools.partial(self._send, tool, arguments)
-        decision = _decision()
-        if (hold := question_of(decision)) is not None:
-            raise hold  # without an answer, the call would run from its start and repeat what it did before the question
-        result = await send(*responses_of(decision))
-        for _ in range(_MOST_ROUNDS):
-            if isinstance(result, CallToolResult):
-                return value_of(result, tool.name)
-            result = await send(*await self._answer(result))
-        raise CallLost(
-            f"{tool.name} has no result: the MCP server {self.name} has asked {_MOST_ROUNDS} times during this call; the outcome "
-            "of the call is unknown."
-        )
-
-    async def _answer(self, result: InputRequiredResult) -> tuple[InputResponses | None, str | None]:
-        questions = questions_in(result, self.name)
-        if not questions:
-            await anyio.sleep(_POLL_SECONDS)
-            return None, result.request_state
-        if self._on_input is None:
-            raise hold_of(questions, result.request_state)
-        try:
-            answers: InputResponses = {
-                key: await ask(self._on_input, question.params) for key, question in questions.items()
-            }
-        except Exception as error:
-            logger.exception("on_input of the MCP server %s failed", self.name, extra=NO_RUN)
-            raise CallLost(
-                f"The question of the MCP server {self.name} was not answered ({error_text(error)}); the outcome of the call is unknown."
-            ) from error
-        return answers, result.request_state
-
-    async def _send(
-        self, tool: ServerTool, arguments: dict[str, Any], responses: InputResponses | None, state: str | None
-    ) -> CallToolResult | InputRequiredResult:
-        connection = self._opened()
-        # `lost`: the error of an attempt that may have run. A call with `responses` or `state` has run up to a question.
-        lost: Exception | None = None if responses is None and state is None else RuntimeError("after its question")
-        is_last = False
-        while True:
-            try:
-                session = connection.session()
-                client = await session.opened()
-            except SessionError as error:
-                raise self._not_called(tool, error, lost) from error
-            except CallerMistake as error:
-                if not is_last:
-                    raise
-                raise self._not_called(tool, error, lost) from error  # the server was closed during the first attempt
-            try:
-                return await client.session.call_tool(
-                    tool.name,
-                    arguments,
-                    self._timeout,
-                    _reporter(),
-                    input_responses=responses,
-                    request_state=state,
-                    allow_input_required=True,
-                )
-            except _SDK_ERRORS as error:
-                outcome = outcome_of(error)
-                await self._give_up_if_lost(connection, session, client, outcome)
-                repeats = outcome is CallOutcome.NOT_RUN or (outcome is CallOutcome.LOST and may_repeat(tool))
-                if is_last or not repeats:
-                    raise self._failure(tool, outcome, error, lost) from error
-                lost = error if outcome is CallOutcome.LOST else lost
-                is_last = True
-
-    async def _give_up_if_lost(
-        self, connection: Connection, session: ServerSession, client: Client, outcome: CallOutcome
-    ) -> None:
-        if outcome is CallOutcome.TIMED_OUT and await _answers_requests(client, self._timeout):
-            return
-        if outcome not in (CallOutcome.ANSWERED, CallOutcome.UNREADABLE):
-            connection.give_up(session)
-
-    def _failure(self, tool: ServerTool, outcome: CallOutcome, error: Exception, lost: Exception | None) -> ToolError:
-        match outcome:
-            case CallOutcome.ANSWERED:
-                return ToolError(self._reason(error))
-            case CallOutcome.NOT_RUN:
-                return self._not_called(tool, error, lost)
-            case CallOutcome.TIMED_OUT:
-                return ToolTimeout(
-                    f"{tool.name} did not answer within {self._timeout:g} s; its outcome is unknown.",
-                    still_running=True,
-                )
-            case CallOutcome.UNREADABLE:
-                return CallLost(
-                    f"{tool.name} has no result that can be read ({self._reason(error)}); the outcome of the call is unknown."
-                )
-            case _:  # LOST
-                return CallLost(
-                    f"The connection to the MCP server {self.name} was lost during {tool.name} ({self._reason(error)}); the outcome of "
-                    "the call is unknown."
-                )
-
-    def _not_called(self, tool: ServerTool, error: Exception, lost: Exception | None) -> ToolError:
-        """Return the error for an attempt that has not run. `lost`: the error of an earlier attempt that may have run, or None."""
-        if lost is not None:
-            return self._failure(tool, CallOutcome.LOST, lost, None)
-        return ToolError(
-            f"The MCP server {self.name} cannot be reached, and {tool.name} was not called: {self._reason(error)}"
-        )
-
-
-def _decision() -> CallDecision | None:
-    """Return the decision on the current call, or None. A program may also call the functions of a server itself."""
-    with suppress(ConfigurationError):
-        return current_call().decision
-    return None
-
-
-async def _answers_requests(client: Client, seconds: float) -> bool:
-    """Return whether the server answers another request. If it answers, the session works, and only the call is slow."""
-    with anyio.move_on_after(min(seconds, _CHECK_SECONDS)), suppress(*_SDK_ERRORS):
-        await client.session.list_tools()
-        return True
-    return False
 
 
 def _decline(message: str, _: dict[str, Any]) -> InputAnswer:
@@ -353,48 +278,3 @@ def _decline(message: str, _: dict[str, Any]) -> InputAnswer:
         extra=NO_RUN,  # this callback does not know which call has asked
     )
     return None
-
-
-def _reporter() -> Any:
-    """Return a callback for the SDK that reports the progress of this call. The SDK calls it in a task with another context."""
-    context = contextvars.copy_context()
-
-    async def report(done: float, total: float | None, message: str | None) -> None:
-        fields = {"progress": done, "total": total, "message": message}
-        context.run(progress, {key: value for key, value in fields.items() if value is not None})
-
-    return report
-
-
-# --- the name of a server, without the parts of a URL or a command that may be secret ---
-
-_LAUNCHERS = ("npx", "bunx", "pnpx", "uvx", "pipx", "node", "bun", "deno", "python")
-_MAY_BE_SECRET = re.compile(r"=|://|\s")  # a setting, a URL, or code
-
-
-def name_of(server: Any) -> str:
-    """Return the name of the server without passwords, queries and arguments, because the model also reads error texts.
-
-    Raises ConfigurationError for a text that is not a URL.
-    """
-    if isinstance(server, StdioServerParameters):
-        return _program_of([server.command, *server.args])
-    if isinstance(server, str):
-        parts = urlsplit(server)
-        if parts.scheme not in ("http", "https"):
-            raise ConfigurationError(
-                f"an MCP server must be a URL that starts with https:// or http://, or StdioServerParameters(command=...), not {server!r}"
-            )
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    return str(getattr(server, "name", None) or getattr(server, "__qualname__", None) or type(server).__name__)
-
-
-def _program_of(words: list[str]) -> str:
-    """Return the name of the program of a command. For a launcher such as `npx`, add the package or the file that it starts."""
-    if PurePath(words[0]).name == "env":
-        words = [*dropwhile(lambda word: word.startswith("-") or "=" in word, words[1:])] or words[:1]
-    command, *arguments = words
-    if PurePath(command).stem.rstrip("0123456789.") not in _LAUNCHERS:
-        return command
-    launched = next((argument for argument in arguments if not argument.startswith("-")), "")
-    return command if not launched or _MAY_BE_SECRET.search(launched) else f"{command} {launched}"

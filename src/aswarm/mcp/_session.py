@@ -3,7 +3,7 @@
 The SDK's client must be entered and exited in the same task. Other tasks only set events or wait for them. So one task may open
 a session, a second may use it, and a third may close it. Sessions may be closed in any order.
 
-Security: A list of tools or a series of questions without an end does not stop the program.
+Security: A list of a server or a series of questions without an end does not stop the program.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import math
 from collections.abc import Callable, Collection
 from itertools import islice
 from operator import attrgetter
-from typing import cast
+from typing import Any, cast
 
 import anyio
-from mcp import Client
-from mcp.types import Tool
+from mcp import Client, MCPError
+from mcp.types import METHOD_NOT_FOUND, Tool
 
 from aswarm._values.errors import CallerMistake
 from aswarm._values.text import NO_RUN
@@ -27,9 +27,10 @@ _CLOSE_SECONDS = 5.0  # a server has this time to stop; afterwards, its process 
 # The time to stop for a server whose session is still being opened. Not 0: asyncio kills a process whose start is cancelled,
 # but does not wait for its end.
 _START_SECONDS = 0.5
-# Limits for the list of tools, because a broken server may always return another page, or a page without an end.
+# Limits for a list, because a broken server may always return another page, or a page without an end.
 _MOST_PAGES = 100
-_MOST_TOOLS = 10_000
+_MOST_ITEMS = 10_000
+_NAMED_BY = {"resources": "uri", "resource_templates": "uri_template"}
 _NAMES = 10  # at most this number of names is logged
 
 logger = logging.getLogger("aswarm")
@@ -62,7 +63,7 @@ class ServerSession:
             # https://github.com/modelcontextprotocol/python-sdk/issues/79
             with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as opening:
                 async with self._connect() as client:
-                    self.tools = await all_tools(client, self._server)
+                    self.tools = await every_page(self._server, "tools", client)
                     opening.deadline = math.inf
                     self._client = client
                     self._ready.set()
@@ -155,38 +156,50 @@ def _is_cut(client: Client | None) -> bool:
     return bool(getattr(dispatcher, "_closed", False))
 
 
-async def all_tools(client: Client, server: str) -> list[Tool]:
-    """Return the tools on all pages of the server's list by name, without the SDK's cache. Each name is in the result once.
+async def every_page(server: str, kind: str, client: Client) -> list[Any]:
+    """Return the items of all pages of a list by name, without the SDK's cache. Each name is in the result once.
 
     They are sorted, because a server may change the order of its list, and tools are at the start of the prompt that is cached.
     A fault of the list (a cursor that comes again, pages without an end, a name that comes again) is logged with the name of the
-    server, and the other tools are returned.
+    server, and the other items are returned. A server without such a list has no items.
+
+    `kind`: "tools", "prompts", "resources" or "resource_templates".
     """
-    tools: dict[str, Tool] = {}
+    name_of = attrgetter(_NAMED_BY.get(kind, "name"))
+    items: dict[str, Any] = {}
     repeated: dict[str, None] = {}
     cursors: set[str | None] = set()
     cursor: str | None = None
-    while cursor not in cursors and len(cursors) < _MOST_PAGES and len(tools) < _MOST_TOOLS:
+    while cursor not in cursors and len(cursors) < _MOST_PAGES and len(items) < _MOST_ITEMS:
         cursors.add(cursor)
-        page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-        repeated |= dict.fromkeys(tool.name for tool in page.tools if tools.setdefault(tool.name, tool) is not tool)
+        try:
+            page = await getattr(client, f"list_{kind}")(cursor=cursor, cache_mode="refresh")
+        except MCPError as error:
+            if error.code != METHOD_NOT_FOUND or cursor is not None:
+                raise
+            return []
+        repeated |= dict.fromkeys(
+            name_of(item) for item in getattr(page, kind) if items.setdefault(name_of(item), item) is not item
+        )
         cursor = page.next_cursor
         if cursor is None:
             break
-    is_whole = cursor is None and len(tools) <= _MOST_TOOLS
-    if fault := _fault(cursor, cursors, repeated, is_whole=is_whole):
+    is_whole = cursor is None and len(items) <= _MOST_ITEMS
+    if fault := _fault(kind.replace("_", " "), cursor, cursors, repeated, is_whole=is_whole):
         logger.warning("the MCP server %s: %s", server, fault, extra=NO_RUN)
-    return sorted(islice(tools.values(), _MOST_TOOLS), key=attrgetter("name"))
+    return sorted(islice(items.values(), _MOST_ITEMS), key=name_of)
 
 
-def _fault(cursor: str | None, cursors: Collection[str | None], repeated: Collection[str], *, is_whole: bool) -> str:
-    """Return the fault of a list of tools; empty for a list without a fault."""
+def _fault(
+    kind: str, cursor: str | None, cursors: Collection[str | None], repeated: Collection[str], *, is_whole: bool
+) -> str:
+    """Return the fault of a list; empty for a list without a fault."""
     if cursor is not None and cursor in cursors:
-        return f"its list of tools gives the cursor {cursor!r} again, so further pages were not read"
+        return f"its list of {kind} gives the cursor {cursor!r} again, so further pages were not read"
     if not is_whole:
-        return f"its list of tools does not end, so only {_MOST_PAGES} pages or {_MOST_TOOLS:,} tools were read"
+        return f"its list of {kind} does not end, so only {_MOST_PAGES} pages or {_MOST_ITEMS:,} {kind} were read"
     names = ", ".join(sorted(repeated)[:_NAMES])
-    return f"it lists tools more than once; the first of each name is used: {names}" if repeated else ""
+    return f"it lists {kind} more than once; the first of each name is used: {names}" if repeated else ""
 
 
 def first_error(error: Exception) -> Exception:

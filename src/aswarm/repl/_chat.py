@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aswarm._blocking.caller import in_callers_thread
 from aswarm._values.agent import Response
-from aswarm._values.errors import AswarmError, ConfigurationError
+from aswarm._values.content import described
+from aswarm._values.errors import AswarmError, ConfigurationError, ToolError
 from aswarm._values.events import CallWaiting
 from aswarm._values.messages import is_refused
-from aswarm._values.text import counted, one_line
+from aswarm._values.text import counted, one_line, sendable
 from aswarm.extensions import tools_of
 
 from ._display import Display, usage_text
@@ -65,7 +66,7 @@ class Chat:
                     await self.do(self.kept.keep)
                 except _READ_ERRORS as error:
                     self._on_read_error(error)
-                except AswarmError as error:
+                except (AswarmError, ToolError) as error:
                     self.display.show_error(f"{type(error).__name__}: {one_line(error, _ERROR)}")
         finally:
             await self.do(self.kept.close)
@@ -93,16 +94,20 @@ class Chat:
         elif (work := command.action(self, argument)) is not None:
             await work
 
-    async def confirms(self, question: str) -> bool:
-        """Ask the user whether to save. Only yes confirms; Ctrl-C and the end of the input do not."""
-        self.display.show_text(f"{question} Type yes, or anything else to keep it.")
+    async def confirms(self, question: str, otherwise: str) -> bool:
+        """Ask the user for a yes. Only yes confirms; Ctrl-C and the end of the input do not, and `otherwise` is shown."""
         is_confirmed = False
         try:
-            is_confirmed = (await self._next_line()).strip().lower() in ("y", "yes")
+            is_confirmed = (await self.asked(question)).lower() in ("y", "yes")
         finally:
             if not is_confirmed:
-                self.display.show_text("Not saved.")
+                self.display.show_text(otherwise)
         return is_confirmed
+
+    async def asked(self, question: str) -> str:
+        """Show a question, and return the line of the user."""
+        self.display.show_text(question)
+        return sendable((await self._next_line()).strip())
 
     def _on_read_error(self, error: BaseException) -> None:
         """Handle an exception of reading a line. The end of the input, or Ctrl-C twice in a row, ends the chat."""
@@ -258,13 +263,36 @@ async def _resume(chat: Chat, _: str) -> None:
 
 async def _save(chat: Chat, name: str) -> None:
     length = await chat.do(partial(chat.kept.replaced_by_save, name))
-    question = f"{name} has another conversation ({counted(length, 'message')}). Replace it?"
-    if not length or await chat.confirms(question):
+    question = f"{name} has another conversation ({counted(length, 'message')}). Replace it? Type yes, or anything else to keep it."
+    if not length or await chat.confirms(question, "Not saved."):
         chat.display.show_text(await chat.do(partial(chat.kept.save, name)))
 
 
 async def _load(chat: Chat, name: str) -> None:
     chat.display.show_text(await chat.do(partial(chat.kept.load, name)))
+
+
+async def _prompt(chat: Chat, number: str) -> None:
+    prompts = [(server, each) for server in chat.kept.prompts for each in await chat.do(server.prompts)]
+    if not (number.isdecimal() and 0 < int(number) <= len(prompts)):
+        rows = [
+            f"/prompt {at}  {each.title or each.name}: {each.description or ''}"
+            for at, (_, each) in enumerate(prompts, 1)
+        ]
+        chat.display.show_text(
+            "\n".join(one_line(row) for row in rows) or "There are no prompts; the servers of --mcp may have some."
+        )
+        return
+    server, prompt = prompts[int(number) - 1]
+    arguments: dict[str, str] = {}
+    for each in prompt.arguments or ():
+        need = "required" if each.required else "empty to leave it out"
+        if value := await chat.asked(one_line(f"{each.name} ({need}): {each.description or ''}")):
+            arguments[each.name] = value
+    content = await chat.do(partial(server.prompt, prompt.name, arguments))
+    chat.display.show_text(described(content))
+    if await chat.confirms("Send this message? Type yes, or anything else.", "Not sent."):
+        await chat.run(chat.session.send(content))
 
 
 def _reset(chat: Chat, _: str) -> None:
@@ -285,6 +313,7 @@ COMMANDS = {
     "resume": Command(
         _resume, "continue after an error or Ctrl-C; runs the open calls, or asks about the waiting calls"
     ),
+    "prompt": Command(_prompt, "list the prompts of the MCP servers, or show and send one", "[NUMBER]"),
     "reset": Command(_reset, "start a new conversation"),
     "save": Command(
         _save,

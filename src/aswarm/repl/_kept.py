@@ -7,13 +7,14 @@ memory. Its conversation has the id `ID`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.messages import Message
 from aswarm._values.text import counted
 
 from ._session import Session, StartRun
@@ -23,17 +24,22 @@ if TYPE_CHECKING:
     from aswarm.conversations import Conversation, Stored
     from aswarm.conversations._base import SQLStore
     from aswarm.extensions import EventStream
+    from aswarm.mcp import MCPServer
 
 ID = "conversation"
 
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """The arguments of each run of a chat. `deltas`: if False, a completion is shown when it is whole; calls are shown live."""
+    """The arguments of each run of a chat. `deltas`: if False, a completion is shown when it is whole; calls are shown live.
+
+    `prompts`: the MCP servers whose prompts the user may send.
+    """
 
     deltas: bool
     debug: bool
     keywords: Mapping[str, Any]
+    prompts: Sequence[MCPServer] = ()
 
 
 class _Open(NamedTuple):
@@ -51,6 +57,7 @@ class KeptChat:
         self._session = session
         self._swarm = swarm
         self._options = options
+        self.prompts = options.prompts
         self._stack = AsyncExitStack()
         self._open: _Open | None = None  # None: the conversation is in memory
         self._known = session.history
@@ -147,7 +154,8 @@ class KeptChat:
             return self._swarm.stream(start.agent, start.messages, start.context, resume=start.resume, **arguments)
         conversation = self._open.conversation
         if start.new_message is not None:
-            return conversation.stream(start.new_message, agent=start.agent, **arguments)
+            message: Message = {"role": "user", "content": start.new_message}
+            return conversation.stream([message], agent=start.agent, **arguments)
         if start.messages != self._known:  # without a stopped answer
             self._session.history = start.messages
             await self.keep()

@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing, contextmanager, suppress
 from functools import partial
 from types import FrameType
@@ -45,6 +45,7 @@ class ChatKeywords(ItemKeywords, total=False):
 
     client: Any
     api: ApiName
+    prompts: Sequence[Any]  # of MCPServer, whose package is an extra
 
 
 def _options(method: str, stream: bool, debug: bool, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], ChatOptions]:
@@ -53,7 +54,7 @@ def _options(method: str, stream: bool, debug: bool, keywords: Mapping[str, Any]
     swarm, run = dict[str, Any](), dict[str, Any]()
     for name, value in keywords.items():
         (run if name in ItemKeywords.__annotations__ else swarm)[name] = value
-    return swarm, ChatOptions(stream, debug, run)
+    return swarm, ChatOptions(stream, debug, run, swarm.pop("prompts", ()))
 
 
 # --- blocking ---
@@ -78,7 +79,8 @@ def run_demo_loop(
         stream: Whether to show answers while the model writes them.
         debug: See `RunKeywords`.
         **keywords: `client` and `api`, as for `Swarm`; by default a new `OpenAI()`. `model_override`, `max_turns`, `budget` and
-            `resources` of the run of each message; see `RunKeywords`.
+            `resources` of the run of each message; see `RunKeywords`. `prompts`: open `MCPServer`s, whose prompts the user can
+            send with `/prompt`.
 
     Raises:
         ConfigurationError: If the agent, the context variables or the client has the wrong type.

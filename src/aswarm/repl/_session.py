@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aswarm._values.agent import Agent, Response
 from aswarm._values.context import check_context, copy_containers
@@ -23,12 +23,13 @@ from ._questions import OpenQuestions
 if TYPE_CHECKING:
     from aswarm.conversations import Stored
 
+Content: TypeAlias = str | list[dict[str, Any]]
 STOPPED = "[stopped by the user]"  # added to an answer that was not read to its end
 
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
-    """Run the agent. `new_message`: the last of the `messages`, if it is a new message of the user; otherwise None.
+    """Run the agent. `new_message`: the content of the last of the `messages`, if it is a new message of the user; otherwise None.
 
     `resume`: the decisions about the calls that are open at the end of `messages`; True first runs the calls that need no decision.
     """
@@ -36,7 +37,7 @@ class StartRun:
     agent: Agent
     messages: list[Message]
     context: dict[str, Any]
-    new_message: str | None = None
+    new_message: Content | None = None
     resume: Resume = False
 
 
@@ -56,7 +57,7 @@ class Session:
     agent: Agent = field(init=False)
     context: dict[str, Any] = field(init=False)
     history: list[Message] = field(init=False)
-    failed_message: str | None = field(init=False)
+    failed_message: Content | None = field(init=False)
     usage: Usage = field(init=False, default_factory=Usage)
     has_store: bool = field(init=False, default=False)
 
@@ -105,9 +106,9 @@ class Session:
 
     # --- runs ---
 
-    def send(self, text: str) -> StartRun:
+    def send(self, content: Content) -> StartRun:
         """Start a run with a new message of the user."""
-        return StartRun(self.agent, [*self.history, {"role": "user", "content": text}], self.context, text)
+        return StartRun(self.agent, [*self.history, {"role": "user", "content": content}], self.context, content)
 
     def resume(self) -> StartRun | None:
         """Return the run that continues: send the failed message, run the open calls, or repeat the last request.

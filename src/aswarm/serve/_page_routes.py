@@ -7,12 +7,14 @@ Security: Readers get the settings of agents only with `show_everything`, and ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from anyio import to_thread
+from pydantic import BaseModel, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -22,21 +24,28 @@ from starlette.types import Scope
 from aswarm._record.entries import as_json
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, model_of
+from aswarm._values.errors import ToolError
 from aswarm._values.json import jsonable
 from aswarm._values.messages import Message
 from aswarm._values.output import as_output
 from aswarm._values.prices import price_table
+from aswarm._values.text import NO_RUN
 from aswarm.graph import Graph, agent_graph
 from aswarm.guards._check import check_names
 from aswarm.runs import show_everything
 from aswarm.testing import run_as_test
 
 from ._conversation_routes import stored_conversation
-from ._endpoints import endpoint, json_response
+from ._endpoints import Refusal, endpoint, json_response, read_json
 
 if TYPE_CHECKING:
+    from aswarm.mcp import MCPServer
+
     from ._service import Service
 
+logger = logging.getLogger("aswarm")
+
+_OF_PROMPT = {"name", "title", "description", "arguments"}
 FOLDER = Path(__file__).with_name("page")
 HEADERS = {
     "content-security-policy": "default-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'; form-action 'none'",
@@ -61,6 +70,8 @@ def page_routes(service: Service) -> list[BaseRoute]:
     if _has_tests(service):
         routes.append(Route("/runs/{run}/test", endpoint(service, _test)))
     if service._page is not None:
+        routes.append(Route("/prompts", endpoint(service, _prompts)))
+        routes.append(Route("/prompts", endpoint(service, _prompt), methods=["POST"]))
         routes += [Route("/", _index), Mount("/page", _PageFiles(directory=FOLDER))]
     return routes
 
@@ -84,6 +95,42 @@ async def _test(service: Service, request: Request, user: str) -> Response:
     return json_response({"test": run_as_test(log, before, agent)})
 
 
+async def _prompts(service: Service, request: Request, user: str) -> Response:
+    listed: list[dict[str, Any]] = []
+    for server, opened in enumerate(_servers(service)):
+        try:
+            listed += [
+                {"server": server, **each.model_dump(mode="json", include=_OF_PROMPT)}
+                for each in await opened.prompts()
+            ]
+        except ToolError as error:  # the other servers still answer
+            logger.warning("the playground does not show some prompts: %s", error, extra=NO_RUN)
+    return json_response({"prompts": listed})
+
+
+class _AskedPrompt(BaseModel, strict=True):
+    server: Annotated[int, Field(ge=0)]
+    name: str
+    arguments: dict[str, str]
+
+
+async def _prompt(service: Service, request: Request, user: str) -> Response:
+    try:
+        asked = _AskedPrompt.model_validate(await read_json(request, service._body_bytes))
+        server = _servers(service)[asked.server]
+    except (ValidationError, IndexError) as error:
+        text = "expected `server`, a number of the list, `name`, and `arguments`, an object of texts"
+        raise Refusal(422, "invalid_request", text) from error
+    try:
+        return json_response({"content": await server.prompt(asked.name, asked.arguments)})
+    except ToolError as error:
+        raise Refusal(502, "prompt_failed", str(error)) from error
+
+
+def _servers(service: Service) -> Sequence[MCPServer]:
+    return () if service._page is None else service._page.prompts
+
+
 async def _graph(service: Service, request: Request, user: str) -> Response:
     graphs = {name: agent_graph(agent) for name, agent in service.runs.agents.items()}
     swarm, has_settings = service.runs.swarm, service._show is show_everything
@@ -94,6 +141,7 @@ async def _graph(service: Service, request: Request, user: str) -> Response:
         models = [node["model"] for each in drawn.values() for node in each["agents"]] if any_model else page.models
         data["models"], data["any_model"] = list(dict.fromkeys(models)), any_model
         data["context_edits"], data["questions"] = page.context_edits, list(page.questions)
+        data["prompts"] = bool(page.prompts)
         used = {node["model"] for each in drawn.values() for node in each["agents"]}
         # In a thread, because the import of genai-prices takes a second.
         data["prices"] = await to_thread.run_sync(_prices, swarm, used.union(models))

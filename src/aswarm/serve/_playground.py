@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from aswarm._values.errors import ConfigurationError
 
@@ -19,6 +19,7 @@ class Playground:
         models: The models that a user may choose for a run, in place of the models of its agents; or "any".
         context_edits: Whether a user may change all context variables of their conversations.
         questions: First messages that the page offers in a new conversation.
+        prompts: Open `MCPServer`s. A user may put their prompts into the message box, and see them before they are sent.
 
     Raises:
         ConfigurationError: If `models` is a text other than "any", or `questions` is a text.
@@ -27,6 +28,7 @@ class Playground:
     models: Collection[str] | Literal["any"] = ()
     context_edits: bool = False
     questions: Sequence[str] = ()
+    prompts: Sequence[Any] = ()  # the package of MCPServer is an extra
 
     def __post_init__(self) -> None:
         if isinstance(self.models, str) and self.models != "any":

@@ -39,6 +39,9 @@ def result_of(method: str, params: dict[str, Any], journal: str) -> dict[str, An
     if method == "tools/list":
         schema = {"type": "object"}
         return {"tools": [{"name": n, "inputSchema": schema, "annotations": hints} for n, hints in HINTS.items()]}
+    if method == "prompts/get":  # the name is the result
+        made: dict[str, Any] = json.loads(params["name"])
+        return made
     if method != "tools/call":
         return None
     name = params["name"]

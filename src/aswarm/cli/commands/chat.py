@@ -56,8 +56,12 @@ def chat(
     from aswarm.repl._loop import chat_with  # noqa: PLC0415 - as above
     from aswarm.repl._plain import PrintingError  # noqa: PLC0415 - as above
 
-    options = ChatOptions(stream, debug, {"model_override": model, "max_turns": max_turns})
     with provider(base_url), writing(sys.stdout, PrintingError):
         loaded = load_agent(agent)
-        with Swarm(api=api) as swarm, with_skills(loaded, folders), entered(with_mcp_servers(loaded, servers)):
+        with (
+            Swarm(api=api) as swarm,
+            with_skills(loaded, folders),
+            entered(with_mcp_servers(loaded, servers)) as opened,
+        ):
+            options = ChatOptions(stream, debug, {"model_override": model, "max_turns": max_turns}, opened)
             chat_with(loaded, context, options, swarm, store, conversation)

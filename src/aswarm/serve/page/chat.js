@@ -270,6 +270,7 @@ function Box() {
 		<div class=box>
 			<input type=file multiple hidden ref=${picker} onChange=${({ target }) => (addFiles(target.files), (target.value = ""))} />
 			<button class=icon aria-label="Attach images and files" onClick=${() => picker.current.click()}>+<//>
+			${state.prompts && html`<button class=icon aria-label="Insert a prompt" onClick=${() => dialog("prompts")}>❯<//>`}
 			<label class=sr for=box>Message<//>
 			<textarea id=box ref=${box} rows=1 value=${state.draft} placeholder=${state.id === null && state.agent ? `Message ${state.agent}` : "Message"}
 				onInput=${(event) => update({ draft: event.target.value })} onKeyDown=${keys}><//>

@@ -1,7 +1,7 @@
 // The dialogs.
 
-import { get, url } from "./api.js";
-import { names } from "./chat.js";
+import { get, post, url } from "./api.js";
+import { focusBox, names } from "./chat.js";
 import { partsOf, textOf } from "./fold.js";
 import { editContext, fork, forkFacts, href, remove, rename, state, update, useToken } from "./state.js";
 import { parsed, plural } from "./text.js";
@@ -149,7 +149,30 @@ const Rename = ({ id }) => html`<${Form} title="Rename the conversation" label=T
 const Watch = () => html`<${Form} title="Watch a run" label="Id of the run" act=Watch done=${(id) => (close(), (location.hash = href(state.id, id)))} />`;
 const Token = () => html`<${Form} title="Your token" label=Token type=password autocomplete=off act=Continue done=${useToken}><p class=dim>This service needs a token. It stays in this tab.</p><//>`;
 
-const DIALOGS = { context: Context, fork: Fork, edit: Edit, case: CaseDialog, test: TestDialog, keys: Keys, rename: Rename, delete: Delete, close: Close, watch: Watch, token: Token };
+function Prompts() {
+	const [prompts, setPrompts] = useState();
+	const [at, setAt] = useState(0);
+	const [values, setValues] = useState({});
+	const [fault, setFault] = useState();
+	const failed = (error) => setFault(error.message);
+	useEffect(() => void get("prompts").then((data) => setPrompts(data.prompts), failed), []);
+	const { server, name, description, arguments: wanted } = prompts?.[at] || {};
+	const insert = () => void (name && post("prompts", { server, name, arguments: values }).then(({ content }) => {
+		const parts = partsOf(content);
+		const text = textOf(parts.filter((part) => part.text));
+		update({ draft: [state.draft, text].filter(Boolean).join("\n\n"), files: [...state.files, ...parts.filter((part) => !part.text)], dialog: null });
+		focusBox();
+	}, failed));
+	return html`<${Form} title="Insert a prompt" act="Insert" done=${insert}>
+		${prompts && !prompts.length && html`<p>There are no prompts.</p>`}
+		${name && html`<label class=field>Prompt<select onChange=${({ target }) => (setAt(target.selectedIndex), setValues({}), setFault())}>${prompts.map((each) => html`<option>${each.title || each.name}<//>`)}<//><//>
+			<p class=dim>${description}</p>
+			${(wanted || []).map((each) => html`<label class=field key=${at + each.name}>${each.name}<input required=${each.required} placeholder=${each.description}
+				onInput=${({ target: { value } }) => setValues((all) => { const { [each.name]: _, ...rest } = all; return value ? { ...rest, [each.name]: value } : rest; })} /><//>`)}`}
+		${fault && html`<p class="hint bad" role=alert>${fault}</p>`}<//>`;
+}
+
+const DIALOGS = { prompts: Prompts, context: Context, fork: Fork, edit: Edit, case: CaseDialog, test: TestDialog, keys: Keys, rename: Rename, delete: Delete, close: Close, watch: Watch, token: Token };
 
 export function Dialog() {
 	const { dialog } = state;
