@@ -35,6 +35,12 @@ MISTAKES = [
     ("from aswarm import Session", "aswarm.conversations"),
     ("from aswarm import handoff", "Agent(functions=[...])"),
     ("from aswarm import AsyncAgent", "use Agent, with AsyncSwarm"),
+    ("from aswarm import MCPServerStdio", "MCPServer(StdioServerParameters(command=...)) of aswarm.mcp and mcp"),
+    ("from aswarm.mcp import MCPServerStreamableHttp", "use MCPServer(url) of aswarm.mcp"),
+    ("from aswarm import StopAtTools", "a call of `final_answer`; or run(execute_tools=False)"),
+    ("from aswarm.tools import WebSearchTool", "Agent(model_settings={'tools': [{'type': 'web_search'}]})"),
+    ("from aswarm import RunResult", "use Response"),
+    ("aswarm.RunResultStreaming", "use EventStream of aswarm.extensions"),
     # Names of modules.
     ("from aswarm import SQLiteStore", "aswarm has no name 'SQLiteStore'; use `from aswarm.conversations import SQLiteStore`"),
     ("aswarm.Handlers", "use `from aswarm.middleware import Handlers`"),
@@ -56,6 +62,7 @@ MISTAKES = [
     ("Agent(model=ScriptedModel(['Hi']))", "model must be the name of a model, not ScriptedModel"),
     ("await swarm.run(Agent(), 'Hi', output=[int, str])", "or a union A | B, or an Output, not [<class 'int'>, <class 'str'>]"),
     ("swarm.run(Agent(), 'Hi', usage=1)", "SharedBudget(...)"),
+    ("aswarm.Response(messages=[]).interruptions", "the calls that wait for a decision are `response.waiting`"),
     ("aswarm.Response(messages=[]).price", "the cost in dollars is `response.cost`"),
     # Agents.
     ("Agent('openai:gpt-5')", "Agent() takes 1 positional argument but 2 were given; pass keywords: Agent(name=..., model=..."),
@@ -87,6 +94,8 @@ MISTAKES = [
     # Limits.
     ("Budget(max_tokens=5)", "Budget() got an unexpected keyword argument 'max_tokens'; use tokens=..."),
     ("Budget(request_limit=5)", "use turns=..."),
+    ("SharedBudget(max_tokens=5)", "SharedBudget() got an unexpected keyword argument 'max_tokens'; use tokens=..."),
+    ("Output(int, validator=print)", "Output() got an unexpected keyword argument 'validator'; use check=..."),
     ("RateLimits(rpm=60)", "use requests_per_minute=..."),
     ("RateLimits(tpm=60)", "use tokens_per_minute=..."),
     # Tools.
@@ -98,6 +107,9 @@ MISTAKES = [
     ("with swarm.stream(Agent(), 'Hi'): ...", "EventStream needs `async with` instead of `with`"),
     ("with AsyncSwarm(): ...", "AsyncSwarm needs `async with` instead of `with`"),
     ("with swarm.batch(Agent(), []): ...", "Batch needs `async with` instead of `with`"),
+    ("await swarm.stream(Agent(), 'Hi')", "EventStream needs `async with` instead of `await`"),
+    ("await AsyncSwarm()", "AsyncSwarm needs `async with` instead of `await`"),
+    ("await swarm.batch(Agent(), [])", "Batch needs `async with` instead of `await`"),
     ("swarm.stream(Agent(), 'Hi').stream_events()", "the run itself yields its events: async for event in run"),
     ("swarm.run_and_stream(Agent(), 'Hi').nothing", "'ClassicStream' object has no attribute 'nothing'"),
     ("async def handle(): Swarm(swarm.client).run(Agent(), 'Hi')\nawait handle()", "use AsyncSwarm: `await swarm.run(...)`"),

@@ -8,6 +8,7 @@ from collections.abc import Mapping  # noqa: F401  # pyright: ignore[reportUnuse
 from dataclasses import dataclass, field
 
 from aswarm._values.budget import Budget, Limit, Then  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from aswarm._values.foreign_names import explained
 
 from .budget import Spending
 
@@ -15,6 +16,7 @@ from .budget import Spending
 _LOCK = threading.Lock()
 
 
+@explained
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SharedBudget(Budget):
     """The limits of several runs together, for a workflow in plain Python. Its fields are those of `Budget`.

@@ -6,6 +6,7 @@ The decorators add methods that type checkers do not see. So type checkers still
 from __future__ import annotations
 
 import functools
+import opcode
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -107,6 +108,12 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "max_tool_calls tool_calls_limit": "use tool_calls=...",
         "input_tokens input_tokens_limit output_tokens output_tokens_limit": "use tokens=..., for input and output together",
     }),
+    "Output()": _by_name({
+        "validator validators output_validator check_answer": "use check=...",
+        "max_retries": "use retries=...",
+        "strict_json_schema": "use strict=...",
+        "output_type": "pass the type first: Output(Type)",
+    }),
     "RateLimits()": _by_name({
         "rpm max_rpm requests max_requests": "use requests_per_minute=...",
         "tpm max_tpm tokens max_tokens": "use tokens_per_minute=...",
@@ -161,7 +168,7 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "all_messages new_messages new_items to_input_list": "the messages of the run are `response.messages`",
         "final_output_as": "pass output=... to the run, and read `response.output`",
         "last_agent": "the active agent is `response.agent`",
-        "interruptions": "the open calls are `response.waiting`",
+        "interruptions": "the calls that wait for a decision are `response.waiting`",
         "to_state": "pass the messages and resume={id: decision} to the next run",
         "price": "the cost in dollars is `response.cost`",
     }),
@@ -186,6 +193,14 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "MaxTurnsExceeded": "a run ends with response.stop == 'max_turns', or raises with Budget(turns=..., then='raise')",
         "RunHooks AgentHooks": f"{_MIDDLEWARE}, or read the events of stream()",
         "trace": "use aswarm.otel: AsyncSwarm(middleware=[otel()])",
+        "RunResult AgentRunResult": "use Response",
+        "RunResultStreaming StreamedRunResult": "use EventStream of aswarm.extensions; swarm.stream() returns it",
+        "MCPServerStdio": "use MCPServer(StdioServerParameters(command=...)) of aswarm.mcp and mcp",
+        "MCPServerStreamableHttp MCPServerStreamableHTTP MCPServerSse MCPServerSSE MCPToolset": "use MCPServer(url) of aswarm.mcp",
+        "StopAtTools": "pass output=..., and the run ends with a call of `final_answer`; or run(execute_tools=False)",
+        "WebSearchTool FileSearchTool CodeInterpreterTool ImageGenerationTool HostedMCPTool ComputerTool WebSearch": (
+            "pass the dict of the Responses API: Agent(model_settings={'tools': [{'type': 'web_search'}]})"
+        ),
         "set_default_openai_client set_default_openai_key": "pass a client: AsyncSwarm(AsyncOpenAI(...))",
         "UsageLimits": "use Budget",
         "UsageLimitExceeded": 'use BudgetError, with Budget(then="raise")',
@@ -209,6 +224,7 @@ _REMEDIES: dict[str, dict[str, str]] = {
 }  # fmt: skip
 _ALL = re.compile(r"^__all__ = \[(.*?)\]", re.DOTALL | re.MULTILINE)
 _REMEDIES["Swarm()"] = {name: remedy.replace("Async", "") for name, remedy in _REMEDIES["AsyncSwarm()"].items()}
+_REMEDIES["SharedBudget()"] = _REMEDIES["Budget()"]
 
 
 def hint(place: str, name: str) -> str:
@@ -239,7 +255,7 @@ def explained(described: F) -> F:
     """Decorate a function or a class: the errors for foreign names contain the names to use.
 
     These are a TypeError for a keyword, an AttributeError for an attribute, and, for a class that is only async, a TypeError for
-    `for` and `with`.
+    `for`, `with` and `await`.
     """
     if isinstance(described, type):
         _explain_class(described, described.__name__)
@@ -254,8 +270,9 @@ def _explain_class(kind: Any, name: str) -> None:
         kind.__getattr__ = _explaining_attributes(name, getattr(kind, "__getattr__", None))
     if hasattr(kind, "__aiter__"):
         kind.__iter__ = _refuse("for")
-    if hasattr(kind, "__aenter__") and not hasattr(kind, "__enter__"):
+    if hasattr(kind, "__aenter__"):
         kind.__enter__ = kind.__exit__ = _refuse("with")  # Python looks for both before it calls one
+        kind.__await__ = _refuse("await", "async with")
 
 
 def _explaining_call(place: str, function: F) -> F:
@@ -283,9 +300,9 @@ def _explaining_attributes(place: str, inherited: Callable[[Any, str], Any] | No
     return __getattr__
 
 
-def _refuse(keyword: str) -> Callable[..., NoReturn]:
+def _refuse(keyword: str, needed: str = "") -> Callable[..., NoReturn]:
     def refuse(self: object, *_: object) -> NoReturn:
-        raise TypeError(f"{type(self).__name__} needs `async {keyword}` instead of `{keyword}`")
+        raise TypeError(f"{type(self).__name__} needs `{needed or f'async {keyword}'}` instead of `{keyword}`")
 
     return refuse
 
@@ -303,8 +320,10 @@ def explain_names(namespace: dict[str, Any]) -> None:
         remedy = "" if name.startswith("_") or _is_module(namespace, name) else _hint_of_package(package, name)
         if not remedy:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
-        # The import statement replaces the text of an AttributeError. It first calls this function of importlib.
-        is_import = sys._getframe(1).f_code.co_name == "_handle_fromlist"
+        # The import statement replaces the text of an AttributeError. For a package, it first calls this function of importlib.
+        caller = sys._getframe(1)
+        code, at = caller.f_code, caller.f_lasti
+        is_import = code.co_name == "_handle_fromlist" or code.co_code[at] == opcode.opmap["IMPORT_FROM"]
         raise (ImportError if is_import else AttributeError)(f"{package} has no name {name!r}{remedy}")
 
     namespace["__getattr__"] = __getattr__

@@ -32,6 +32,7 @@ from pydantic_core import PydanticSerializationError, SchemaError, from_json, to
 from typing_extensions import TypedDict, TypeForm, TypeVar
 
 from .errors import ConfigurationError, NotEncodable, OutputError, ToolArgumentsError
+from .foreign_names import explained
 from .json import fault_of_json, faults_of, is_count_from_0, is_object, shown
 from .messages import FINAL_ANSWER, Message, call_arguments, call_name, match_answers, text_of
 from .text import whole_escapes
@@ -51,6 +52,7 @@ _TEXT = re.compile(r'"(?:[^"\\]|\\.)*(?:(")|\\?\Z)', re.DOTALL)
 _CUT_CHARACTER = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
 
 
+@explained
 @dataclass(frozen=True)
 class Output(Generic[T_co]):
     """Structured output: the type of an answer, for `Agent(output=...)` and `run(output=...)`.

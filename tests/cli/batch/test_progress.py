@@ -51,6 +51,15 @@ def test_the_details() -> None:
     assert now.details().endswith("10 bad lines, 3 calls with unknown outcome")
 
 
+@pytest.mark.parametrize(
+    ("dollars", "expected"),
+    [(1234.5, "$1,234.5000"), (0.001, "$0.0010"), (0.000123, "$0.00012"), (4e-7, "$0.00000040")],
+)
+def test_a_small_cost_is_not_shown_as_0(dollars: float, expected: str) -> None:
+    set_price(usage := Usage(1_000_000, 0, 1_000_000, 1), "mine", None, {"mine": (dollars, 0)})
+    assert counts(usage=usage).summary()[-1].endswith(f" for {expected}")
+
+
 def test_the_length_of_a_pipe_is_not_known() -> None:
     """A pipe has no remaining time, and neither has a batch without an outcome."""
     assert counts(None, statuses=Counter(answer=20)).details() == "2.0/s, 0 tokens, 0 failed"

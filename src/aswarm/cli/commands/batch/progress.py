@@ -5,6 +5,7 @@ While the batch runs, a terminal shows a bar if rich is installed. Otherwise a p
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Generator
@@ -122,9 +123,14 @@ class Counts:
         usage = self.usage
         lines.append(
             f"{counted(usage.total_tokens, 'token')} ({usage.prompt_tokens:,} in, {usage.completion_tokens:,} out) "
-            f"in {counted(usage.requests, 'completion')}{f' for ${usage.cost:,.4f}' if usage.cost else ''}"
+            f"in {counted(usage.requests, 'completion')}{f' for {_dollars(usage.cost)}' if usage.cost else ''}"
         )
         return lines
+
+
+def _dollars(cost: float) -> str:
+    """Return the cost as a text, with at least two significant digits."""
+    return f"${cost:,.{max(4, 1 - math.floor(math.log10(cost)))}f}"
 
 
 def duration(seconds: float) -> str:
