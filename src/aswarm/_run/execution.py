@@ -48,6 +48,7 @@ from aswarm._values.messages import has_started_inside
 from aswarm._values.text import sendable
 from aswarm._wire.failures import hide_header_values
 
+from .blocking import timed_steps
 from .call import Call, ToolCall
 from .current_call import Progress, enter_function, exits_fail, progress
 from .filling import NO_RESOURCES, filled_arguments, read_arguments
@@ -180,7 +181,7 @@ class ToolCaller:
                 value = await self._run_filled(call, tool, arguments, context, started, on_loop=on_loop)
             elif on_loop:
                 deadline = await _mark_started(tool, started)
-                value = await _await_value(tool, _call(tool, arguments), deadline)
+                value = await timed_steps(_await_call(tool, arguments, deadline), call, self._run_id)
             else:
                 value = await self._run_in_slot(call, tool, arguments, started)
             if type(value) is str:
@@ -208,7 +209,7 @@ class ToolCaller:
             if not on_loop:
                 return await self._run_in_slot(call, tool, own, started)
             deadline = await _mark_started(tool, started)
-            return await _await_value(tool, _call(tool, own), deadline)
+            return await timed_steps(_await_call(tool, own, deadline), call, self._run_id)
 
     async def _run_in_slot(self, call: Call, tool: Tool[..., Any], arguments: dict[str, Any], started: Started) -> Any:
         work = functools.partial(_call, tool, arguments)
@@ -229,9 +230,9 @@ class ToolCaller:
         returned: object = value.value if isinstance(value, Result) else value
         kind = type(returned)
         has_text = kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__
-        if has_text or kind in tool._classes_without_text:
+        if has_text or kind in tool._logged:
             return
-        tool._classes_without_text.add(kind)
+        tool._logged.add(kind)
         logger.warning(
             "tool %s returned an object without a text form, so the model gets %s; return a str, a dict, a dataclass or a "
             "pydantic model, or give %s a __str__",
@@ -332,6 +333,10 @@ def _call(tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
         return tool.function(**arguments)
     except StopIteration as error:
         raise _StopIterationRaised(error) from error
+
+
+async def _await_call(tool: Tool[..., Any], arguments: dict[str, Any], deadline: float) -> Any:
+    return await _await_value(tool, _call(tool, arguments), deadline)
 
 
 async def _await_value(tool: Tool[..., Any], value: Any, deadline: float) -> Any:

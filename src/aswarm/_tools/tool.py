@@ -187,8 +187,8 @@ class Tool(Generic[P, R]):
         )
 
     @functools.cached_property
-    def _classes_without_text(self) -> set[type]:
-        """The classes that this tool has already logged a warning about, because their instances have no text form."""
+    def _logged(self) -> set[object]:
+        """The faults of this tool that are already logged: classes without a text form, and the limit of a step's seconds."""
         return set()
 
     @functools.cached_property
