@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from aswarm._runtime import clocks
@@ -24,7 +24,8 @@ SECONDS = 1.0
 @types.coroutine
 def timed_steps(work: Coroutine[Any, Any, Any], call: Call, run_id: str) -> Generator[Any, Any, Any]:
     """Await the function of a call. If one of its steps takes a second or more, log a warning, once for each tool."""
-    step, value = work.send, None
+    step: Callable[[Any], Any] = work.send
+    value: Any = None
     while True:
         started = clocks.monotonic()
         try:
