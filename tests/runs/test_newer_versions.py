@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, tool
 from aswarm.conversations import SQLiteStore
-from aswarm.runs import Entry, LocalRuns, NewRun, Run, show_answers, show_everything
+from aswarm.runs import AnswersRefused, Entry, LocalRuns, NewRun, Run, show_answers, show_everything
 from aswarm.serve import AGUIWire, OpenAIWire, VercelWire
 from aswarm.testing import ScriptedModel, call
 
@@ -64,3 +66,52 @@ async def test_an_answer_for_an_agent_that_the_process_lacks_is_refused_and_can_
         waits = Run(runs, await runs.get("r", user="ann"))
         answered = await waits.answer({"c1": True})
         assert (await answered.result()).text == "Done."
+
+
+@pytest.mark.asyncio
+@pytest.mark.processes
+@pytest.mark.parametrize("names", ["asked", "answered"])
+async def test_a_call_that_may_have_run_in_a_dead_process_is_not_answered_again(names: str, tmp_path: Path) -> None:
+    """A process of another version has closed its run, and could not replay it."""
+    refunded, began, go = list[int](), anyio.Event(), anyio.Event()
+
+    @tool(approve=True)
+    async def refund(order: int) -> str:
+        """Refund an order."""
+        refunded.append(order)
+        began.set()
+        await go.wait()
+        return f"refunded {order}"
+
+    @asynccontextmanager
+    async def process(name: str, file: str, *script: Any, version: str = "1") -> AsyncGenerator[LocalRuns]:
+        agent = Agent(name=name, functions=[refund])
+        async with (
+            AsyncSwarm(ScriptedModel(script).client()) as swarm,
+            SQLiteStore(tmp_path / file) as store,
+            LocalRuns(swarm, store=store, agents=agent, version=version) as runs,
+        ):
+            yield runs
+
+    async with process("Orders", "chats.db", call("refund", call_id="c1", order=7), "Done.") as runs:
+        asked = await runs.start(NewRun("ann", "c", "Refund order 7!", run_id="r"))
+        await asked.result()
+        answered = await asked.answer({"c1": True})
+        await began.wait()
+        with (
+            closing(sqlite3.connect(tmp_path / "chats.db")) as source,
+            closing(sqlite3.connect(tmp_path / "dead.db")) as copy,
+        ):
+            source.backup(copy)  # as it is on the disk of the dead process
+        go.set()
+        await answered.result()
+    async with process("Sales", "dead.db", version="2") as runs:
+        last = await Run(runs, await runs.get(answered.id, user="ann")).last_entry()
+        assert (last.type, last.response) == ("RunStopped", {})
+    async with process("Orders", "dead.db") as runs:
+        waits = Run(runs, await runs.get(asked.id if names == "asked" else answered.id, user="ann"))
+        if names == "asked":
+            assert (await waits.answer({"c1": True})).id == answered.id
+        with pytest.raises(AnswersRefused, match="does not wait for an answer"):
+            await waits.answer({"c1": True} if names == "answered" else {"c1": "done"})
+    assert refunded == [7]

@@ -399,9 +399,9 @@ def read(run_id: str, after: int) -> Transaction[tuple[list[LogRow], bool]]:
     return result, bool(status)
 
 
-def first(run_id: str) -> Transaction[list[LogRow]]:
-    """Return the row with the first entry of a run, if the run has a log."""
-    return (yield from _rows(run_id, "ORDER BY first LIMIT 1"))
+def first(run_id: str, count: int) -> Transaction[list[LogRow]]:
+    """Return the first rows of a run, at most this number. The first entry has a row of its own."""
+    return (yield from _rows(run_id, f"ORDER BY first LIMIT {count}"))
 
 
 def last(run_id: str) -> Transaction[list[LogRow]]:

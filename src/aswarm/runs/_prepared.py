@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self, cast
 from urllib.parse import quote
@@ -145,7 +145,7 @@ class PreparedRun:
     at its start. `resume`: the decisions about open calls; False if no call is open, or if new messages close them. `edited`:
     the names of the context variables that the operator has changed. `tools`: the tools of the client. `trace`: see
     `in_trace`; empty in the process that started the run. `model`, `settings`, `notes`: see `NewRun`. `base`: the revision of
-    the conversation before the run. `first`: the first entry of the run.
+    the conversation before the run. `askers`: see `Found`. `first`: the first entry of the run.
     """
 
     setup: Setup
@@ -165,6 +165,7 @@ class PreparedRun:
     notes: Sequence[Message]
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
     base: str = ""
+    askers: Sequence[str] = ()
     first: Entry = field(default=Entry(-1, 0, "", {}))
     maker: EntryMaker = field(init=False)
     recorder: EntryRecorder | None = field(init=False)
@@ -172,9 +173,9 @@ class PreparedRun:
 
     @classmethod
     def of_request(
-        cls, setup: Setup, run_id: str, new: NewRun, stored: Stored, last_run: str | None, asked: Mapping[str, Any]
+        cls, setup: Setup, run_id: str, new: NewRun, stored: Stored, askers: Sequence[str], asked: Mapping[str, Any]
     ) -> Self:
-        """Prepare a new run. `stored`: its conversation; `last_run`: the id of the previous run.
+        """Prepare a new run. `stored`: its conversation; `askers`: see `Found`.
 
         `asked`: the fields of the first entry of the run whose calls the new run answers. The new run continues with its
         settings and notes, unless it has its own.
@@ -183,7 +184,7 @@ class PreparedRun:
         """
         stored = with_sendable_text(stored)
         messages = _new_messages(new, stored)
-        resume = False if messages else _resumed(new, stored, last_run)
+        resume = False if messages else _resumed(new, stored, askers)
         history, added = _split(stored, messages)
         context: Mapping[str, Any] = {**stored.context_variables, **checked_context(new.client_context)}
         if new.conversation is None:
@@ -193,7 +194,7 @@ class PreparedRun:
         run = cls(
             setup=setup, run_id=run_id, user=new.user, key=stored.id, conversation=new.conversation,
             starts_with=stored.agent or setup.agent(new.agent).name, history=history, added=added, resume=resume, context=context,
-            edited=[] if edit is None else edit.names, tools=new.tools, model=new.model or asked.get("model"),
+            edited=[] if edit is None else edit.names, tools=new.tools, model=new.model or asked.get("model"), askers=askers,
             settings=new.settings or asked.get("_settings", {}), notes=new.notes or asked.get("_notes", ()), base=stored.revision,
         )  # fmt: skip
         run.first = run.restart()
@@ -231,6 +232,7 @@ class PreparedRun:
             "_tools": [tool.to_dict() for tool in self.tools],
             "_settings": dict(self.settings),
             "_notes": list(self.notes),
+            "_askers": list(self.askers),
             # A run whose context is not JSON cannot be continued in another process.
             "_is_inexact": any(True for _ in faults(self.context)),
             "_trace": trace_headers(),
@@ -328,13 +330,14 @@ def _resume_of(fields: Mapping[str, Any]) -> Mapping[int, Decision] | Literal[Fa
     return {int(index): decision for index, decision in recorded.items()} if is_object(recorded) else False
 
 
-def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, Decision] | Literal[False]:
+def _resumed(new: NewRun, stored: Stored, askers: Sequence[str]) -> Mapping[int, Decision] | Literal[False]:
     """Return the decisions about open calls; False if no call is open, and the end of the history has no answer yet."""
     if new.answers and not stored.revision:
         raise ConversationNotFound(str(new.conversation))
     try:
-        run_id, complete = asker(stored, last_run), bool(new.answers)
-        decided = decisions(new.answers, stored.messages, strict=new.strict, complete=complete, last_run=run_id)
+        run_id, complete = asker(stored, next(iter(askers), None)), bool(new.answers)
+        answers = [replace(each, run_id=run_id) if run_id and each.run_id in askers else each for each in new.answers]
+        decided = decisions(answers, stored.messages, strict=new.strict, complete=complete, last_run=run_id)
     except InvalidRequest as error:
         raise AnswersRefused(error.message, code=error.code) from error
     if decided:

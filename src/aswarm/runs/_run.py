@@ -110,8 +110,9 @@ class Run:
     async def answer(self, decisions: Decisions, *, key: str | None = None) -> Run:
         """Decide on all waiting calls of this run. Returns a new run of the conversation, which continues with the decisions.
 
-        `decisions`: as for `resume=` of `AsyncSwarm.run`. A second call with the same decisions returns the same run. Raises
-        AnswersRefused if the decisions do not fit, the calls are closed, or the conversation already has a later run. Raises
+        `decisions`: as for `resume=` of `AsyncSwarm.run`. A second call with the same decisions returns the same run, unless that
+        run has ended before it did anything, for example because its agent was invalid: then a new run starts. With the same
+        `key`, it always returns the same run. Raises AnswersRefused if the decisions do not fit, the calls are closed, or the conversation already has a later run. Raises
         RunActive while this run is running.
         """
         answers, policy = answers_of(decisions, self.id), self.record.on_disconnect

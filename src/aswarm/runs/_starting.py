@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Unpack
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
     `same`: the existing run with the id or key of the new run. `active`: the id of the active run of the conversation. `last`:
     the newest run of the conversation. `stored`: the conversation, None if it is new. `asked`: the fields of the first entry of
-    `last`, if the new run answers its calls.
+    `last`, if the new run answers its calls. `askers`: the ids of the runs whose calls a new answer may name, the newest first.
     """
 
     same: RunRecord | None
@@ -47,6 +47,7 @@ class Found(NamedTuple):
     last: RunRecord | None = None
     stored: Stored | None = None
     asked: Mapping[str, Any] = MappingProxyType({})
+    askers: Sequence[str] = ()
 
 
 def look_up(new: NewRun, run_id: str, key: str) -> Transaction[Found]:
@@ -64,8 +65,23 @@ def look_up(new: NewRun, run_id: str, key: str) -> Transaction[Found]:
     stored = yield from _statements.load(key)
     if new.regenerate and stored is not None:
         stored = yield from _without_answer(stored)
-    rows = (yield from log.first(last.id)) if last is not None and new.answers else []
-    return Found(None, None, last, stored, entries_of(rows)[0].fields if rows else {})
+    if last is None or not new.answers:
+        return Found(None, None, last, stored)
+    entries = entries_of((yield from log.first(last.id, 3)))
+    asked = entries[0].fields if entries else {}
+    return Found(None, None, last, stored, asked, (yield from _askers(last, entries)))
+
+
+def _askers(last: RunRecord, entries: list[Entry]) -> Transaction[Sequence[str]]:
+    """Return the ids of the runs whose calls an answer may name. `last`: the newest run. `entries`: its first entries."""
+    if last.status in ("failed", "stopped"):
+        match entries:
+            case [first, end] if end.is_last:
+                # The run ended before it did anything, so the calls of earlier runs are as they were: an answer may come again.
+                return (last.id, *first.fields.get("_askers", ()))
+            case [_, _, *_] if not entries_of((yield from log.last(last.id)))[-1].response:
+                return ()  # its process died and its record cannot be replayed: a call may have run
+    return (last.id,)
 
 
 def _without_answer(stored: Stored) -> Transaction[Stored]:
@@ -95,8 +111,7 @@ def prepare(setup: Setup, run_id: str, new: NewRun, found: Found, *, has_changed
         if has_changed and new.answers:  # the open calls may be different now
             text = "another program has just changed the conversation; load its open calls again, and answer these"
             raise AnswersRefused(text, code="conflict")
-        last_run = None if found.last is None else found.last.id
-        return PreparedRun.of_request(setup, run_id, new, stored, last_run, found.asked)
+        return PreparedRun.of_request(setup, run_id, new, stored, found.askers, found.asked)
     except AnswersRefused:
         if found.last is not None and new.answers and found.last.digest == new.digest:
             return found.last  # the request was sent twice

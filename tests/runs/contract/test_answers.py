@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import anyio
 import pytest
 
-from aswarm import ConfigurationError
-from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun, RunRecord, fold
+from aswarm import ConfigurationError, RunError, tool
+from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun, Run, RunRecord, fold
 from aswarm.testing import call
 from tests.support.runs.kept_runs import Open, Workshop, also_durable, entries_of
 
@@ -158,3 +159,35 @@ async def test_two_cancels_of_a_waiting_run_at_once(place: Open, workshop: Works
         assert [record.status for record in records] == ["stopped", "stopped"]
         roles = [message["role"] for message in await it.history()]
         assert (workshop.erased, roles.count("tool")) == ([], 1)
+
+
+@also_durable("sqlite")
+async def test_an_answer_whose_run_did_nothing_can_be_sent_again(place: Open, workshop: Workshop) -> None:
+    """The agent was invalid, and has been mended. Only the `key` of a request still gives the failed run."""
+    boss, clerk = workshop.agents()
+    functions = boss.functions
+    async with place(ERASE, agents=[boss, clerk]) as it:
+        asked = await it.waiting()
+        boss.functions = [*functions, tool(name="erase")(lambda: "erased twice")]
+        failed: list[Run] = []
+        for key in (None, None, "k"):
+            failed.append(await asked.answer({"e": True}, key=key))
+            with pytest.raises(RunError, match="two different functions named 'erase'"):
+                await failed[-1].result()
+        assert len({run.id for run in failed}) == 3
+        boss.functions = functions
+        assert (await asked.answer({"e": True}, key="k")).id == failed[2].id
+        answered: list[Run] = []
+
+        async def answer(run: Run) -> None:
+            answered.append(await run.answer({"e": True}))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(answer, asked)
+        assert {(await run.result()).text for run in answered} == {"It is gone."}
+        for run in (asked, *failed):
+            with suppress(AnswersRefused):
+                await answer(run)
+        assert {run.id for run in answered} - {run.id for run in failed} == {answered[0].id}
+        assert workshop.erased == ["draft"]
