@@ -112,7 +112,9 @@ class Run:
 
         `decisions`: as for `resume=` of `AsyncSwarm.run`. A second call with the same decisions returns the same run, unless that
         run has ended before it did anything, for example because its agent was invalid: then a new run starts. With the same
-        `key`, it always returns the same run. Raises AnswersRefused if the decisions do not fit, the calls are closed, or the conversation already has a later run. Raises
+        `key`, it always returns the same run.
+
+        Raises AnswersRefused if the decisions do not fit, the calls are closed, or the conversation already has a later run. Raises
         RunActive while this run is running.
         """
         answers, policy = answers_of(decisions, self.id), self.record.on_disconnect

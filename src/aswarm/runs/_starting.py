@@ -68,7 +68,7 @@ def look_up(new: NewRun, run_id: str, key: str) -> Transaction[Found]:
     if last is None or not new.answers:
         return Found(None, None, last, stored)
     entries = entries_of((yield from log.first(last.id, 3)))
-    asked = entries[0].fields if entries else {}
+    asked: Mapping[str, Any] = entries[0].fields if entries else {}
     return Found(None, None, last, stored, asked, (yield from _askers(last, entries)))
 
 
@@ -81,6 +81,8 @@ def _askers(last: RunRecord, entries: list[Entry]) -> Transaction[Sequence[str]]
                 return (last.id, *first.fields.get("_askers", ()))
             case [_, _, *_] if not entries_of((yield from log.last(last.id)))[-1].response:
                 return ()  # its process died and its record cannot be replayed: a call may have run
+            case _:
+                pass
     return (last.id,)
 
 
