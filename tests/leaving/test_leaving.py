@@ -122,6 +122,7 @@ VARIANTS: dict[str, tuple[int, dict[str, Any]]] = {
     "aiohttp": (1, {"transport": "aiohttp"}),
     "direct": (2, {"transport": "direct"}),
     "direct, responses": (2, {"transport": "direct", "api": "responses"}),
+    "anthropic": (3, {"api": "anthropic"}),
     "a type": (0, {"output": list[int] | str}),
 }
 

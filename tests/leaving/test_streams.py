@@ -202,6 +202,7 @@ VARIANTS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "aiohttp": ("asyncio", 2, {"transport": "aiohttp"}),
     "direct": ("each", 2, {"transport": "direct"}),
     "responses": ("in turn", 0, {"api": "responses"}),
+    "anthropic": ("in turn", 1, {"api": "anthropic"}),
     "traced": ("in turn", 2, {}),
 }
 

@@ -59,10 +59,10 @@ async def cutting(framing: str) -> AsyncIterator[tuple[CuttingServer, str]]:
         group.cancel_scope.cancel()
 
 
-async def outcome(swarm: AsyncSwarm, *, stream: bool) -> tuple[Any, ...]:
+async def outcome(swarm: AsyncSwarm, *, stream: bool, agent: Agent | None = None) -> tuple[Any, ...]:
     """The text of the answer, or the kind of the error, the text until then, its status and whether it is retryable."""
     try:
-        async with swarm.stream(Agent(), "Hi", deltas=stream) as run:
+        async with swarm.stream(agent or Agent(), "Hi", deltas=stream) as run:
             async for _ in run:
                 pass
     except CompletionError as error:
@@ -88,3 +88,18 @@ async def test_a_connection_that_ends_after_any_byte(stream: bool, framing: str,
             assert first[0] == "answer" or first[2:] == (None, True)
             server.length += step
     assert first == ("answer", "Hello")
+
+
+@pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_of_claude_that_ends_after_any_byte(stream: bool, framing: str, step: int) -> None:
+    """A retryable error until the answer is whole, also if only the last event is missing."""
+    agent = Agent(model="claude-sonnet-4-6", model_settings={"max_tokens": 1000})
+    async with cutting(framing) as (server, url), client_at(url, api="anthropic") as client:
+        swarm = AsyncSwarm(client)
+        while not server.is_whole:
+            found = await outcome(swarm, stream=stream, agent=agent)
+            assert found[0] == "answer" or found[2:] == (None, True), f"after {server.length} bytes"
+            server.length += step
+    assert found == ("answer", "Hello")

@@ -70,20 +70,19 @@ class AnthropicSource:
     `AsyncSwarm(client)` has the same effect. Use this class inside your own source, or for an object with two APIs.
     """
 
-    def __init__(self, client: Any, _call: BlockingCall = call_directly) -> None:
+    def __init__(self, client: Any) -> None:
         if not callable(_create_of(client)):
             raise ConfigurationError(
                 f"AnthropicSource needs a client with messages.create; got {type_of(client).__name__}"
             )
         self.client = client
-        self._call = _call
+        self._call: BlockingCall = call_directly
         self._is_own = is_of(type_of(client), _PACKAGE)
         self._may_copy = self._is_own and is_unpatched(client, client.messages, _PACKAGE)
         self._is_plain = (
             self._may_copy and has_unpatched_class(client, client.messages, _PACKAGE) and not _is_bedrock(client)
         )
         self._is_claude_api = self._is_own and _is_at_anthropic(client)
-        self._sender = BlockingPost(client, _call) if is_blocking_anthropic(client) else client
 
     @property
     def base_url(self) -> str:
@@ -186,8 +185,9 @@ class AnthropicSource:
         options: dict[str, Any] = {OPTIONS[key]: value for key, value in body.items() if key in OPTIONS}
         if retries is not None:
             options["max_retries"] = retries
+        sender = BlockingPost(self.client, self._call) if is_blocking_anthropic(self.client) else self.client
         try:
-            return await self._sender.post(
+            return await sender.post(
                 _PATH,
                 cast_to=_response_class(anthropic.DefaultHttpxClient),
                 body={key: value for key, value in body.items() if key not in OPTIONS},
@@ -212,6 +212,13 @@ class AnthropicSource:
             async for event in events:
                 for chunk in reader.read(event):
                     yield chunk
+
+
+def anthropic_source(client: Any, call: BlockingCall | None) -> AnthropicSource:
+    """Return the source of a client. `call`: calls the code of a blocking client."""
+    source = AnthropicSource(client)
+    source._call = call or call_directly
+    return source
 
 
 async def _admitted(request: CompletionRequest) -> None:

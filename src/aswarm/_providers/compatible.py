@@ -107,7 +107,7 @@ class CompatibleClientSource:
         """Return the result of `create`: a completion, or a stream of chunks. Raises `CompletionError`."""
         return (await self._ask(request)).value
 
-    async def _ask(self, request: CompletionRequest) -> Reply:
+    async def _ask(self, request: CompletionRequest) -> ClientReply:
         try:
             client = self.without_retries() if request.max_retries == 0 and self.without_retries else self.client
             create = self.api.create_of(client)
@@ -128,7 +128,7 @@ class CompatibleClientSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ClientReply:
     """The result of `create`. `is_blocking`: whether its items must be read with blocking calls."""
 
     value: Any
@@ -152,15 +152,15 @@ class Reply:
                 yield chunk
 
 
-async def asked(create: Callable[[], Any], call: BlockingCall) -> Reply:
+async def asked(create: Callable[[], Any], call: BlockingCall) -> ClientReply:
     """Call `create`, which is async, or runs in the place for blocking code."""
     reply: Any = create() if is_async(create) else await call(functools.partial(_call_create, create))
     if inspect.isawaitable(reply):
         value = await reply
-        return Reply(value, call, not hasattr(value, "__aiter__"))
+        return ClientReply(value, call, not hasattr(value, "__aiter__"))
     # Instrumentation wraps a stream in an object with both `__iter__` and `__aiter__`. Only the method that suits the client works.
     may_block = call is not call_directly and hasattr(reply, "__iter__")
-    return Reply(reply, call, may_block or not hasattr(reply, "__aiter__"))
+    return ClientReply(reply, call, may_block or not hasattr(reply, "__aiter__"))
 
 
 # Whether the signature of a function has `stream_options`. Cached, because the inspection is slow.

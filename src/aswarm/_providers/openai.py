@@ -28,7 +28,7 @@ from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from . import prompt_cache
 from .answers import HttpxResponse, streamed
-from .anthropic import AnthropicSource, is_blocking_anthropic, is_for_anthropic
+from .anthropic import AnthropicSource, anthropic_source, is_blocking_anthropic, is_for_anthropic
 from .apis import (
     APIS,
     BUILT,
@@ -113,7 +113,7 @@ def _anthropic_source(client: Any, blocking: BlockingCall | None, api: ApiName) 
             "a blocking client"
         )
     if api in ("auto", "anthropic"):
-        return AnthropicSource(client, blocking or call_directly)
+        return anthropic_source(client, blocking)
     raise ConfigurationError(f"api={api!r} is not an API of {type_of(client).__name__}; leave out api=")
 
 

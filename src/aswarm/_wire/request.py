@@ -318,7 +318,8 @@ def _allowed_tools(tool_choice: Any) -> Mapping[str, Any] | None:
 def is_chat(messages: Sequence[Message]) -> bool:
     """Return whether a server of Chat Completions can read these messages as they are."""
     # For long histories, `map` is faster than a loop in Python.
-    if any(any(map(operator.contains, messages, repeat(key))) for key in (OUTPUT_ITEMS, BLOCKS)):
+    has_items = any(map(operator.contains, messages, repeat(OUTPUT_ITEMS)))
+    if has_items or any(map(operator.contains, messages, repeat(BLOCKS))):
         return False
     if list not in map(type, map(_CONTENT, messages)):
         return True

@@ -33,7 +33,7 @@ from tests.support.providers.transports import Transport
 
 # --- moments ----------------------------------------------------------------------------------------------------------
 
-Api = Literal["chat", "responses"]
+Api = Literal["chat", "responses", "anthropic"]
 Body = dict[str, Any]
 Speech = Callable[[Body], Reply]  # from a request of either API to the reply of the server
 

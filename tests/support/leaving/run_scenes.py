@@ -177,7 +177,9 @@ class Scene:
 
 
 def client_of(
-    server: LoopbackServer, transport: Transport = "httpx", api: Literal["auto", "chat", "responses"] = "auto"
+    server: LoopbackServer,
+    transport: Transport = "httpx",
+    api: Literal["auto", "chat", "responses", "anthropic"] = "auto",
 ) -> Any:
     """Return a real client. `api`: for the direct source, which chooses its API itself."""
     return client_at(server.base_url, transport, api)

@@ -61,6 +61,13 @@ def whole_response(answer: ScriptedAnswer) -> Reply:
     return Reply([json.dumps(response(answer)).encode()], content_type="application/json")
 
 
+def is_for_claude(body: dict[str, Any]) -> bool:
+    """Return whether this is the body of a request of Anthropic's Messages API."""
+    return "max_tokens" in body and all(
+        isinstance(message["content"], list) for message in body.get("messages") or [{}]
+    )
+
+
 def data_of(reply: Reply) -> list[dict[str, Any]]:
     """Return the objects of an answer: one whole completion, or its chunks."""
     texts = [piece.decode().removeprefix("data: ") for piece in reply.pieces]
@@ -68,7 +75,11 @@ def data_of(reply: Reply) -> list[dict[str, Any]]:
 
 
 def spoken(answer: ScriptedAnswer, body: dict[str, Any], *, cut: int | None = None) -> Reply:
-    """Return a correct answer to a request of either API, whole or streamed."""
+    """Return a correct answer to a request of any API, whole or streamed."""
+    if is_for_claude(body):
+        from tests.support.providers.claude import spoken_by_claude
+
+        return spoken_by_claude(answer, body, cut=cut)
     is_chat = "messages" in body
     if body.get("stream"):
         return sse(answer, cut=cut) if is_chat else sse_response(answer, cut=cut)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ssl
 from typing import Any, Literal
 
+import anthropic
 import openai
 import pytest
 
 from aswarm.sources import HTTPSource
 
 Transport = Literal["httpx", "aiohttp", "direct"]
-Api = Literal["auto", "chat", "responses"]
+Api = Literal["auto", "chat", "responses", "anthropic"]
 
 # aiohttp is for asyncio only.
 EACH_TRANSPORT = [
@@ -27,9 +28,11 @@ on_each_transport = pytest.mark.parametrize(("transport", "anyio_backend"), EACH
 def client_at(base_url: str, transport: Transport = "httpx", api: Api = "auto", **options: Any) -> Any:
     """A real client; it is given an empty SSL context, because making a full one costs more than a whole test.
 
-    `api`: for the direct source, which chooses its API itself.
+    `api`: for the direct source, which chooses its API itself, and for a client of Anthropic.
     """
     options = {"api_key": "k", "max_retries": 0, **options}
+    if api == "anthropic":
+        return anthropic.AsyncAnthropic(base_url=base_url.removesuffix("/v1"), **options)
     if transport == "direct":
         return HTTPSource(base_url, api=api, **options)
     kind = openai.DefaultAsyncHttpxClient if transport == "httpx" else openai.DefaultAioHttpClient
