@@ -21,7 +21,7 @@ from aswarm._values.text import clean
 _MODEL = 80  # characters of a model's name that are shown
 _VERSION = re.compile(r"/v\d")  # in the path of a base URL
 _RESPONSES = "/responses"
-_ENDPOINTS = ("/chat/completions", _RESPONSES)
+_ENDPOINTS = ("/chat/completions", _RESPONSES, "/v1/messages")
 _CONNECTION = (
     (ConnectionRefusedError, "nothing listens there; check that the server runs, and the port"),
     (gaierror, "no server has this name; check the spelling and the network"),
@@ -74,6 +74,7 @@ _STATUSES: tuple[tuple[tuple[int, ...], tuple[str, ...], str], ...] = (
     ((400, 403, 404), ("model_not_found",), _NO_MODEL),
     ((400, 404), ("model_decommissioned",), _NO_MODEL),
     ((410,), (), _NO_MODEL),
+    ((401,), ("authentication_error",), "the server refused the API key; check api_key or ANTHROPIC_API_KEY"),
     ((401,), (), "the server refused the API key; check api_key or OPENAI_API_KEY"),
     ((403,), (), "the API key has no access to this model"),
 )

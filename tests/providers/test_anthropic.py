@@ -1,0 +1,298 @@
+"""`AnthropicSource`: each client of the package, pauses, refused thinking, errors, limits and the traces of the SDK."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import anthropic
+import anyio
+import pytest
+
+from aswarm import Agent, AsyncSwarm, Budget, CompletionError, RateLimits, Swarm
+from aswarm.errors import ConfigurationError, MissingKeyError
+from aswarm.sources import AnthropicSource
+from aswarm.testing import check_history
+from tests.support.anthropic_rules import Answer, AnthropicRules, Failure, Json, Step, text, thinking, use
+from tests.support.otel.traces import traced
+
+pytestmark = pytest.mark.anyio
+HTTP = importlib.import_module(anthropic.DefaultHttpxClient.__mro__[1].__module__.partition(".")[0])
+SEARCH = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
+PAUSED = Answer([text("I search."), SEARCH], stop_reason="pause_turn")
+
+
+def weather(city: str) -> str:
+    return f"Rain in {city}"
+
+
+def conversation() -> list[Step]:
+    return [Answer([thinking(), text("Wait."), use("weather", city="Oslo")]), Answer([thinking(), text("Rain.")])]
+
+
+def agent(model: str = "claude-sonnet-4-6", **settings: Any) -> Agent:
+    return Agent(model=model, functions=[weather], model_settings=settings)
+
+
+async def answered(swarm: AsyncSwarm, *, stream: bool, **settings: Any) -> Any:
+    async with swarm.stream(agent(**settings), "Weather?", deltas=stream) as run:
+        async for _ in run:
+            pass
+    check_history(run.response.messages)
+    return run.response
+
+
+def in_form_of_claude(rules: AnthropicRules, seen: list[str]) -> Callable[[Any], Any]:
+    """Return the handler of a cloud, which has the model and the stream in the path, and a version in the body."""
+
+    async def handle(request: Any) -> Any:
+        seen.append(request.url.path)
+        body = json.loads(request.content)
+        body.pop("anthropic_version", None)
+        body.pop("anthropic_beta", None)
+        body = {"model": "claude-sonnet-4-6", "stream": "stream" in request.url.path.lower(), **body}
+        return await rules._handle(HTTP.Request("POST", request.url, headers=request.headers, json=body))
+
+    return handle
+
+
+CLOUDS: dict[str, dict[str, Any]] = {
+    "AsyncAnthropic": {"api_key": "k"},
+    "AsyncAnthropicFoundry": {"api_key": "k", "resource": "r"},
+    "AsyncAnthropicAWS": {"api_key": "k", "aws_region": "us-east-1", "workspace_id": "w"},
+    "AsyncAnthropicBedrockMantle": {"api_key": "k", "aws_region": "us-east-1"},
+    "AsyncAnthropicVertex": {"region": "us-east5", "project_id": "p", "access_token": "t"},
+}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("kind", CLOUDS)
+async def test_a_client_of_the_package_is_called_through_post(kind: str, stream: bool) -> None:
+    """The classes of the clouds compute the path from the body. Thinking is sent back, so that the server accepts the history."""
+    rules, seen = AnthropicRules(conversation()), list[str]()
+    transport = HTTP.AsyncClient(transport=HTTP.MockTransport(in_form_of_claude(rules, seen)))
+    async with getattr(anthropic, kind)(**CLOUDS[kind], http_client=transport, max_retries=0) as client:
+        assert AnthropicSource(client)._is_plain
+        response = await answered(AsyncSwarm(client), stream=stream)
+    assert [message["content"] for message in response.messages] == ["Wait.", "Rain in Oslo", "Rain."]
+    assert (response.usage.requests, response.usage.total_tokens, rules.refused) == (2, 30, [])
+    assert all("messages" in path or "claude-sonnet-4-6:" in path for path in seen)
+
+
+async def test_bedrock_is_called_through_create() -> None:
+    """It streams frames of AWS. A long answer is streamed although the run wants it whole, so this one is short."""
+    rules = AnthropicRules(conversation())
+    transport = HTTP.AsyncClient(transport=HTTP.MockTransport(in_form_of_claude(rules, [])))
+    async with anthropic.AsyncAnthropicBedrock(api_key="k", aws_region="us-east-1", http_client=transport) as client:
+        assert not AnthropicSource(client)._is_plain
+        response = await answered(AsyncSwarm(client), stream=False, max_tokens=100)
+    assert response.text == "Rain."
+
+
+class Other:
+    """An object of another library, with `messages.create`."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.messages = self
+
+    async def create(self, **body: Any) -> Any:
+        return await self._client.messages.create(**body)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("kind", ["patched", "other", "wrapped"])
+async def test_another_client_is_called_through_create(kind: str, stream: bool) -> None:
+    """A patched client, an object of another library, and a wrapper. A field that `create` does not have is in `extra_body`."""
+    rules = AnthropicRules(conversation())
+    client = rules.client()
+    original = client.messages.create
+    bodies: list[Json] = []
+
+    async def create(*, max_tokens: int, extra_body: Any = None, **body: Any) -> Any:
+        bodies.append({**body, "extra_body": extra_body})
+        return await original(max_tokens=max_tokens, extra_body=extra_body, **body)
+
+    given: Any = client
+    if kind == "patched":
+        client.messages.create = create
+    elif kind == "other":
+        given = Other(client)
+    else:
+        given = AnthropicSource(Other(client))
+    response = await answered(AsyncSwarm(given), stream=stream, max_tokens=100)
+    assert response.text == "Rain."
+    assert response.messages[0]["anthropic_output"][0]["signature"]
+    assert AnthropicSource(client).max_retries == 0
+
+
+@pytest.mark.parametrize("through", ["post", "create"])
+async def test_the_retries_of_the_client_are_off_if_others_retry(through: str) -> None:
+    """With rate limits, the limiter retries in place of the client."""
+    rules = AnthropicRules([Failure(529), Answer("Hi")])
+    client = rules.client(max_retries=2)
+    if through == "create":
+        client = type("Patched", (anthropic.AsyncAnthropic,), {"post": lambda self, *a, **o: client.post(*a, **o)})(
+            api_key="k", max_retries=2, http_client=client._client
+        )
+    swarm = AsyncSwarm(client, rate_limits=RateLimits(requests_per_minute=1000))
+    response = await swarm.run(agent(), "Hi")
+    assert response.text == "Hi"
+
+
+def test_a_blocking_client_is_for_swarm() -> None:
+    """Whole and streamed. AsyncSwarm refuses it."""
+    rules = AnthropicRules([*conversation(), *conversation()])
+
+    def handle(request: Any) -> Any:
+        reply = rules.reply(json.loads(request.content), frozenset())
+        return HTTP.Response(200, headers={"content-type": reply.content_type}, content=b"".join(reply.pieces))
+
+    transport = HTTP.Client(transport=HTTP.MockTransport(handle))
+    with anthropic.Anthropic(api_key="k", http_client=transport) as client:
+        swarm = Swarm(client)
+        assert swarm.run(agent(max_tokens=100), "Weather?").text == "Rain."
+        with swarm.stream(agent(), "Weather?") as run:
+            assert [*run]
+        assert run.response.text == "Rain."
+        with pytest.raises(ConfigurationError, match=r"chat\.completions\.create"):
+            swarm.get_chat_completion(agent(), [], {}, None, stream=False, debug=False)
+        for given in (client, AnthropicSource(client)):
+            with pytest.raises(ConfigurationError, match="AsyncAnthropic is needed"):
+                AsyncSwarm(given)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_pause_is_continued_five_times(stream: bool) -> None:
+    """The answer is one message. A sixth pause ends it."""
+    rules = AnthropicRules([PAUSED, Answer([FOUND, text("Found.")])])
+    response = await answered(
+        AsyncSwarm(rules.client()), stream=stream, tools=[{"type": "web_search_20250305", "name": "web_search"}]
+    )
+    assert response.text == "I search.\n\nFound."
+    assert (response.usage.requests, len(response.messages)) == (2, 1)
+    assert rules.requests[1]["messages"][-1] == {"role": "assistant", "content": [text("I search."), SEARCH]}
+    again = Answer([text("More.")], stop_reason="pause_turn")
+    rules = AnthropicRules([again] * 7)
+    finished: list[Any] = []
+    async with AsyncSwarm(rules.client()).stream(agent(), "Go", deltas=stream) as run:
+        finished += [event.finish_reason async for event in run if hasattr(event, "finish_reason")]
+    assert (finished, len(rules.requests), run.response.usage.requests) == (["pause_turn"], 6, 6)
+
+
+async def test_each_request_of_a_pause_counts() -> None:
+    """For a budget of turns, and for the rate limits, which delay it."""
+    rules = AnthropicRules([PAUSED, Answer([FOUND, use("weather", city="Oslo")]), Answer("Rain.")])
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    response = await AsyncSwarm(rules.client()).run(agent(tools=[search]), "Go", budget=Budget(turns=2))
+    assert (response.stop, response.spent, len(rules.requests)) == ("budget", "turns", 2)
+    rules = AnthropicRules([PAUSED, Answer([FOUND, text("Found.")])])
+    swarm = AsyncSwarm(rules.client(), rate_limits=RateLimits(requests_per_minute=1, tokens_per_minute=10**9))
+    with anyio.move_on_after(0.3) as scope:
+        await swarm.run(agent(tools=[search]), "Go")
+    assert (scope.cancelled_caught, len(rules.requests)) == (True, 1)
+
+
+async def test_refused_thinking_is_left_out_once() -> None:
+    """A server that cannot drop blocks refuses the history of another program. The second request has no thinking."""
+    refusal = "messages.1.content.0: Invalid `signature` in `thinking` block"
+    rules = AnthropicRules([*conversation(), Failure(400, "invalid_request_error", refusal), Answer("Fine.")])
+    swarm = AsyncSwarm(rules.client(), rate_limits=RateLimits(requests_per_minute=1000))
+    first = await swarm.run(agent(), "Weather?")
+    history = [{"role": "user", "content": "Weather?"}, *first.messages, {"role": "user", "content": "And now?"}]
+    second = await swarm.run(agent(), history)
+    assert second.text == "Fine."
+    kinds = [[block["type"] for block in message["content"]] for message in rules.requests[-1]["messages"]]
+    assert not any("thinking" in each for each in kinds)
+    rules = AnthropicRules([Failure(400, "invalid_request_error", refusal)] * 3)
+    with pytest.raises(CompletionError, match="signature") as caught:
+        await AsyncSwarm(rules.client()).run(agent(), history)
+    assert (caught.value.status_code, len(rules.requests)) == (400, 2)
+
+
+@pytest.mark.parametrize("through", ["post", "create"])
+async def test_errors(through: str) -> None:
+    """Status, Retry-After, the id of the request and the usual cause; an error in a stream may pass."""
+    limited = Failure(429, "rate_limit_error", "Slow down", {"retry-after": "7"})
+    rules = AnthropicRules([limited, Failure(401, "authentication_error", "Bad key"), Failure(in_stream=True)])
+    client: Any = rules.client()
+    if through == "create":
+        client = Other(client)
+    swarm = AsyncSwarm(client)
+    with pytest.raises(CompletionError, match=r"Slow down.*req_error") as caught:
+        await swarm.run(agent(), "Hi")
+    assert (caught.value.status_code, caught.value.retryable, caught.value.retry_after) == (429, True, 7)
+    with pytest.raises(CompletionError, match="ANTHROPIC_API_KEY") as caught:
+        await swarm.run(agent(), "Hi")
+    assert (caught.value.status_code, caught.value.retryable) == (401, False)
+    with pytest.raises(CompletionError, match="Overloaded") as caught:
+        await answered(swarm, stream=True)
+    assert caught.value.retryable
+
+
+async def test_the_header_for_betas_has_those_of_the_user() -> None:
+    """Of the agent, else of the client; a field that `create` does not have is in `extra_body`."""
+    own = {"thinking": {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}}
+    rules = AnthropicRules(lambda body: Answer("Hi"))
+    headers = {"Anthropic-Beta": "one-2026-01-01"}
+    await AsyncSwarm(rules.client(default_headers=headers)).run(agent("claude-opus-5-5", **own), "Hi")
+    of_agent = agent("claude-opus-5-5", **own, extra_headers={"anthropic-beta": "two-2026-01-01", "x-own": "1"})
+    await AsyncSwarm(rules.client(default_headers=headers)).run(of_agent, "Hi")
+    binding = "thinking-binding-controls-2026-08-01"
+    assert rules.betas == [{"one-2026-01-01", binding}, {"two-2026-01-01", binding}]
+
+
+async def test_a_request_makes_one_span() -> None:
+    """The SDK traces its own methods, and not `post` without a name."""
+    rules = AnthropicRules([Answer("Hi")])
+    with traced() as traces:
+        await AsyncSwarm(rules.client(), middleware=[traces.middleware()]).run(agent(), "Hi")
+    assert [span.name.split()[0] for span in traces.spans] == ["chat", "invoke_agent"]
+
+
+# --- the default client -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+async def test_the_default_client(environment: pytest.MonkeyPatch) -> None:
+    """A key of the environment is enough. Without one, or without the package, the error says what to do."""
+    environment.setenv("ANTHROPIC_API_KEY", " key-of-a-test\n")
+    async with AsyncSwarm(api="anthropic") as swarm:
+        assert type(swarm.client) is anthropic.AsyncAnthropic
+        assert (swarm.client.api_key, swarm.client.timeout.connect) == ("key-of-a-test", 60)
+    environment.delenv("ANTHROPIC_API_KEY")
+    with pytest.raises(MissingKeyError, match="set ANTHROPIC_API_KEY"):
+        await AsyncSwarm(api="anthropic").run(agent(), "Hi")
+    with pytest.raises(MissingKeyError, match="set ANTHROPIC_API_KEY"):
+        Swarm(api="anthropic").run(agent(), "Hi")
+    environment.setenv("ANTHROPIC_AUTH_TOKEN", "token")
+    async with AsyncSwarm(api="anthropic") as swarm:
+        assert swarm.client.auth_token == "token"
+    environment.setitem(sys.modules, "anthropic", None)
+    with pytest.raises(ConfigurationError, match='the extra "anthropic"'):
+        await AsyncSwarm(api="anthropic").run(agent(), "Hi")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: AsyncSwarm(api="anthropic", transport="direct")._open_client(), "for the APIs of OpenAI"),
+        (lambda: AsyncSwarm(anthropic.AsyncAnthropic(api_key="k"), api="chat"), "not an API of AsyncAnthropic"),
+        (lambda: AsyncSwarm(object(), api="anthropic"), "needs a client with messages.create; got object"),
+        (lambda: AnthropicSource("claude"), "needs a client with messages.create; got str"),
+    ],
+)
+async def test_mistakes(make: Callable[[], Any], words: str) -> None:
+    """Each names the fault."""
+    with pytest.raises(ConfigurationError, match=words):
+        make()
