@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import anthropic
@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionError, RateLimits, Swarm
-from aswarm.errors import ConfigurationError, MissingKeyError
+from aswarm._values.errors import ConfigurationError, MissingKeyError
 from aswarm.sources import AnthropicSource
 from aswarm.testing import check_history
 from tests.support.anthropic_rules import Answer, AnthropicRules, Failure, Json, Step, text, thinking, use
