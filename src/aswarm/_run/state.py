@@ -139,7 +139,7 @@ class RunState:
         """The tools of the active agent by name. Raises ConfigurationError for a function that cannot be a tool."""
         if not self.toolbox.fits(self.agent):
             self.toolbox = toolbox(self.agent)
-        functions = self.toolbox.tools
+        functions: Mapping[str, Tool[..., Any]] = self.toolbox.tools
         if self._tools_of_middleware:
             functions = self._with_tools_of_middleware(functions)
         return functions if self._typed is None else self._typed.tools(self.agent, functions)
