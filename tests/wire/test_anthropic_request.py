@@ -267,7 +267,7 @@ def test_the_ids_of_all_calls_are_different() -> None:
     )
     turns = sent(USER, plain, answer("t1"), {**signed, "sender": "A"}, answer("t1"))
     assert [turn["content"][-1].get("id") or turn["content"][-1].get("tool_use_id") for turn in turns[1:]] == [
-        "t1", "t1", "t1_1", "t1_1",
+        "t1", "t1", "t1_2", "t1_2",
     ]  # fmt: skip
     assert anthropic_request(CompletionRequest(Agent(), {"model": OLD, "messages": [answer("no.call")]})).body[
         "messages"

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import count
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -43,21 +44,21 @@ class Way(NamedTuple):
     continues_text: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class SentTurns:
-    """Messages up to an assistant message, and the messages of the API that were made from them. Immutable.
+    """Messages up to an assistant message, and the messages of the API that were made from them.
 
-    `start`, `prefix`: the digests of the request before the messages, and up to here. `ids`: the ids of all calls. `open`: the ids of the calls of the last message,
-    as they are in the history and as they are sent.
+    `start`, `prefix`: the digests of the request before the messages, and up to here. `ids`: the ids of all calls. `open`: the ids
+    of the calls of the last message, as they are in the history and as they are sent.
     """
 
     way: Way
     start: str
     prefix: str
     messages: Sequence[Message] = ()
-    sent: Sequence[Block] = ()
-    ids: frozenset[str] = frozenset()
-    open: Sequence[tuple[Any, str]] = ()
+    sent: list[Block] = field(default_factory=list[Block])
+    ids: set[str] = field(default_factory=set[str])
+    open: list[tuple[Any, str]] = field(default_factory=list[tuple[Any, str]])
 
     def is_start_of(self, messages: Sequence[Message], way: Way, start: str) -> bool:
         """Return whether these messages start with the same objects as these turns, and are sent in the same way."""
@@ -67,26 +68,30 @@ class SentTurns:
     def extended(self, messages: Sequence[Message]) -> tuple[SentTurns, SentTurns]:
         """Return the turns up to the last assistant message, and all turns, which end with a message of the user.
 
-        Raises ConfigurationError for a message or a part that the API does not have.
+        These turns do not change. Raises ConfigurationError for a message or a part that the API does not have.
         """
-        turns, start = self, len(self.messages)
+        turns, start = self._copy(), len(self.messages)
         for at in range(start, len(messages)):
             if messages[at]["role"] == "assistant":
-                may_think = at >= self.way.thinks_from
-                turns = replace(
-                    turns._answered(messages[start:at], messages[at], may_think), messages=messages[: at + 1]
-                )
+                turns._ask(messages[start:at])
+                turns._answer(messages[at], may_think=at >= self.way.thinks_from)
                 start = at + 1
-        return turns, turns._asked(messages[start:])._ending()
+        turns.messages = messages[:start]
+        ended = turns._copy()
+        ended._ask(messages[start:])
+        ended._end()
+        return turns, ended
 
-    def _asked(self, messages: Sequence[Message]) -> SentTurns:
-        """Return the turns with these messages, which are between two assistant messages."""
+    def _copy(self) -> SentTurns:
+        return replace(self, sent=self.sent.copy(), ids=self.ids.copy(), open=self.open.copy())
+
+    def _ask(self, messages: Sequence[Message]) -> None:
+        """Add the messages between two assistant messages."""
         results, content, late = list[Block](), list[Block](), list[Block]()
-        ids = [*self.open]
         for message in messages:
             match message["role"]:
                 case "tool":
-                    results.append(_result(message, ids))
+                    results.append(_result(message, self.open))
                 case "user":
                     content += blocks_of(message.get("content"))
                 case role if role in _INSTRUCTING:
@@ -100,24 +105,20 @@ class SentTurns:
         if late and not (asked and self.way.has_roles):
             asked += [{**block, "text": f"<system>\n{block['text']}\n</system>"} for block in late]
             late = []
-        turn = [{"role": "user", "content": asked}, {"role": "system", "content": late}]
-        return self._with([message for message in turn if message["content"]])
+        self._add("user", asked)
+        self._add("system", late)
 
-    def _answered(self, before: Sequence[Message], message: Message, may_think: bool) -> SentTurns:
-        turns = self._asked(before)
+    def _answer(self, message: Message, *, may_think: bool) -> None:
         if not self.way.continues_text:
-            turns = turns._ending()
-        blocks = turns._replayed(message, may_think)
+            self._end()
+        blocks = self._replayed(message, may_think)
         if blocks is None:
-            blocks, names = [*plain_blocks(message)], list[tuple[Any, str]]()
-            for at, block in enumerate(blocks):
-                if block["type"] == CALL:
-                    names.append((block["id"], _id_of(block["id"], {*turns.ids, *(name for _, name in names)})))
-                    blocks[at] = {**block, "id": names[-1][1]}
-        else:
-            names = [(block["id"], block["id"]) for block in blocks if block["type"] == CALL]
-        sent = [{"role": "assistant", "content": blocks}] if blocks else []
-        return replace(turns._with(sent), ids=turns.ids.union(name for _, name in names), open=names)
+            blocks = [*map(self._with_new_id, plain_blocks(message))]
+        calls = [block["id"] for block in blocks if block["type"] == CALL]
+        self.ids.update(calls)
+        given = [call["id"] for call in message.get("tool_calls") or ()]
+        self.open = [*zip(given, calls, strict=True)]
+        self._add("assistant", blocks)
 
     def _replayed(self, message: Message, may_think: bool) -> list[Block] | None:
         """Return the blocks of the message that are sent back; None if it has none, or if one of its ids is not new."""
@@ -126,35 +127,40 @@ class SentTurns:
             return None
         return with_valid_thinking(blocks, message.get(ORIGIN) if may_think else REFUSED, self.way.model, self.prefix)
 
-    def _with(self, sent: Sequence[Block]) -> SentTurns:
-        return replace(self, sent=[*self.sent, *sent], prefix=digest(self.prefix, sent)) if sent else self
+    def _with_new_id(self, block: Block) -> Block:
+        if block["type"] != CALL:
+            return block
+        new = _id_of(block["id"], self.ids)
+        self.ids.add(new)
+        return {**block, "id": new}
 
-    def _ending(self) -> SentTurns:
-        """Return the turns with a turn of the user at the end, for a model that does not continue a text."""
-        if self.sent and self.sent[-1]["role"] != "assistant":
-            return self
-        if self.sent and self.way.continues_text and self.sent[-1]["content"][-1]["type"] == "text":
-            *blocks, text = self.sent[-1]["content"]
-            # The API refuses white space at the end of such a text.
-            last = {"role": "assistant", "content": [*blocks, {**text, "text": text["text"].rstrip()}]}
-            return replace(self, sent=[*self.sent[:-1], last])
-        return self._with([{"role": "user", "content": [{"type": "text", "text": CONTINUE}]}])
+    def _add(self, role: str, blocks: Sequence[Block]) -> None:
+        if blocks:
+            self.sent.append({"role": role, "content": blocks})
+            self.prefix = digest(self.prefix, self.sent[-1:])
+
+    def _end(self) -> None:
+        """Add a turn of the user after an assistant message, for a model that does not continue a text."""
+        last = self.sent[-1] if self.sent else None
+        if last is None or last["role"] == "assistant":
+            if last is not None and self.way.continues_text and last["content"][-1]["type"] == "text":
+                *blocks, text = last["content"]
+                # The API refuses white space at the end of such a text.
+                self.sent[-1] = {**last, "content": [*blocks, {**text, "text": text["text"].rstrip()}]}
+            else:
+                self._add("user", [{"type": "text", "text": CONTINUE}])
 
 
 def start_of_thinking(messages: Sequence[Message]) -> int:
     """Return the position of the last message that was made without the thinking before it, because the API had refused it."""
-    made = (
-        at
-        for at in range(len(messages) - 1, 0, -1)
-        if is_object(origin := messages[at].get(ORIGIN)) and origin.get(ALONE)
-    )
-    return next(made, 0)
+    origins = ((at, messages[at].get(ORIGIN)) for at in range(len(messages) - 1, 0, -1))
+    return next((at for at, origin in origins if is_object(origin) and origin.get(ALONE)), 0)
 
 
 def split_system(messages: Sequence[Message]) -> tuple[list[Block], Sequence[Message]]:
     """Return the blocks of the system prompt, which are the first messages of the developer, and the other messages."""
-    count = next((at for at, message in enumerate(messages) if message["role"] not in _INSTRUCTING), len(messages))
-    return [block for message in messages[:count] for block in blocks_of(message.get("content"))], messages[count:]
+    end = next((at for at, message in enumerate(messages) if message["role"] not in _INSTRUCTING), len(messages))
+    return [block for message in messages[:end] for block in blocks_of(message.get("content"))], messages[end:]
 
 
 # --- calls and their results ------------------------------------------------------------------------------------------
@@ -165,7 +171,7 @@ def _id_of(call_id: Any, used: set[str]) -> str:
     name = _NOT_IN_IDS.sub("_", str(call_id))[-_LONGEST_ID:] or "call"
     if name == call_id and name not in used:
         return name
-    names = (f"{name[-_LONGEST_ID + 6 :]}_{number}" for number in range(1, len(used) + 2))
+    names = (f"{name[-_LONGEST_ID + 8 :]}_{number}" for number in count(len(used) + 1))
     return next(new for new in names if new not in used)
 
 

@@ -30,7 +30,7 @@ _IN_STEPS = 2_048  # some models report the cached tokens in steps of this size
 # Settings that are a part of the prompt, or choose another cache.
 _SETTINGS = (
     "parallel_tool_calls", "response_format", "text", "reasoning_effort", "reasoning", "verbosity", "service_tier",
-    "prompt_cache_key", "prompt_cache_retention", "extra_body",
+    "prompt_cache_key", "prompt_cache_retention", "extra_body", "thinking", "output_config",
 )  # fmt: skip
 _MEDIA_SIZE = 4_000  # the characters of a text with as many tokens as an image
 _SHOWN = 80

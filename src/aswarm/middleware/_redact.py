@@ -1,6 +1,6 @@
 """Redaction of texts in each request, so that they do not reach the provider, as middleware.
 
-Security: The provider gets no match of `redact` in a text: in messages, arguments, results, and items of the Responses API.
+Security: The provider gets no match of `redact` in a text: in messages, arguments, results, items of the Responses API, and blocks of Claude.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def redact(
     In the list, put `redact` before `summarize` and before guards with a `judge`. These two send many messages as one text, in
     which a match may look different.
 
-    With the Responses API, a message with a match is sent without its output items, because they repeat the text. Encrypted
-    reasoning cannot be searched. It is sent if its message has no match.
+    A message with a match is sent without its output items of the Responses API, or its blocks of Claude, because they repeat the
+    text. Encrypted reasoning cannot be searched. It is sent if its message has no match.
 
     Raises ConfigurationError for a pattern that is not a regular expression.
     """
