@@ -27,7 +27,7 @@ from ._runtime.backend import BackgroundTask
 from ._tools.directory import AgentDirectory
 from ._tools.effects import Effects
 from ._tools.tool import Approval, Tool, function_tool, tool
-from ._tools.toolbox import tools_of
+from ._tools.toolbox import offered_tools, tools_of
 from ._values import public as _public
 from ._values.decisions import CallDecision
 from ._wire.accumulator import Accumulator, Completion
@@ -66,6 +66,7 @@ __all__ = [
     "failing_exits",
     "function_tool",
     "is_openai",
+    "offered_tools",
     "progress",
     "source_for",
     "takes_breakpoints",

@@ -5,6 +5,7 @@ from ._run.current_call import CurrentCall, Progress, current_call, progress
 from ._run.execution import ToolFailure
 from ._tools.filled import Resource
 from ._tools.tool import Tool, external_tool, function_tool, tool
+from ._tools.tool_search import tool_search
 from ._values.content import File, Image
 from ._values.settings import Limiter
 
@@ -23,4 +24,5 @@ __all__ = [
     "function_tool",
     "progress",
     "tool",
+    "tool_search",
 ]

@@ -88,7 +88,7 @@ def test_an_unknown_option_is_refused_with_the_known_options(option: str, remedy
         tool(**{option: True})
     assert str(caught.value).startswith(f"tool() got an unexpected keyword argument {option!r}; ")
     assert remedy in str(caught.value)
-    assert "approve, may_wait, private, name, description" in str(caught.value)
+    assert "may_wait, private, defer, name, description" in str(caught.value)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5", [1]])

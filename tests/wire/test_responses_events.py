@@ -462,7 +462,6 @@ HOSTED = {"status": "completed", "call_id": "c1", "id": "x_1"}
         ({"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a"}}, "remove its tool"),
         ({"type": "shell_call", "action": {"commands": ["ls"]}, "environment": {"type": "local"}}, "a container"),
         ({"type": "shell_call", "action": {"commands": ["ls"]}}, "a container"),
-        ({"type": "tool_search_call", "arguments": {}, "execution": "client"}, '"execution": "server"'),
         ({"type": "mcp_approval_request", "name": "f", "server_label": "l"}, '"require_approval": "never"'),
     ],
     ids=lambda value: value["type"] if isinstance(value, dict) else "",

@@ -281,9 +281,10 @@ def _is_abandonable(tool: Tool[..., Any]) -> bool:
 
 
 def _not_found(call: ToolCall) -> str:
-    names = list(toolbox(call.agent).tools)
-    if call.name in names:  # a call of another type, such as "custom", which never runs a function
+    tools = toolbox(call.agent).tools
+    if call.name in tools:  # a call of another type, such as "custom", which never runs a function
         return f"Tool {call.name} not found."
+    names = [name for name, tool in tools.items() if not tool.defer]
     if not names:
         return f"Tool {call.name} not found. This agent has no tools."
     others = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""

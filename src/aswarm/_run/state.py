@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -165,9 +165,15 @@ class RunState:
             choice = "none"
         elif choice is not None and agent in self._with_results:
             choice = relaxed(choice)
-        tools = list(map(_SCHEMA, self.tools.values()))
+        tools: Iterable[Tool[..., Any]] = self.tools.values()
+        search = self.toolbox.search
+        if search is not None:
+            search.check_choice(choice)
+            tools = search.offered(self.tools, self.history.settled)
         messages, known = self.history.sent_to(agent)
-        request = build_request(agent, instructions, messages, tools, choice, settings, known=known)
+        request = build_request(agent, instructions, messages, map(_SCHEMA, tools), choice, settings, known=known)
+        if search is not None and search.mode == "auto":
+            request = replace(request, tool_search=True)
         if self.budget is not None:
             self.budget.check_price(request.body["model"])
         if typed is None:

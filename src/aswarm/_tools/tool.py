@@ -51,6 +51,7 @@ _NAMES = (
     "approve",
     "may_wait",
     "private",
+    "defer",
     "name",
     "description",
 )
@@ -123,6 +124,7 @@ class Tool(Generic[P, R]):
     approve: Approval = False
     may_wait: bool = False
     private: bool = False
+    defer: bool = False
     name: str | None = None
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
@@ -139,8 +141,15 @@ class Tool(Generic[P, R]):
     is_handoff: ClassVar[bool] = False
     # Whether the tool is `final_answer`; see `answer_tool`.
     is_answer: ClassVar[bool] = False
+    # Whether the tool is `search_tools`; see `tool_search`. Its results are definitions, so nothing may shorten them.
+    is_search: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        if self.private and self.defer:
+            raise ConfigurationError(
+                "a tool with private=True cannot have defer=True: after a handoff, the history would show other agents its "
+                "description; remove one of the two"
+            )
         # functools.update_wrapper cannot be used, because a frozen dataclass does not allow assignments.
         copied: dict[str, Any] = {key: getattr(self.function, key) for key in _COPIED if hasattr(self.function, key)}
         copied |= annotations_of(self.function)
@@ -246,6 +255,7 @@ def tool(
     approve: Approval = False,
     may_wait: bool = False,
     private: bool = False,
+    defer: bool = False,
     name: str | None = None,
     description: str | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
@@ -285,6 +295,7 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
               declare it, because a later call that could see or change the same things then waits too. A function whose
               calls run alone needs no declaration.
             - `private`: True: only the agents that list the tool may send its description. `keep_prefix` refuses such a tool.
+            - `defer`: True: the requests do not have the tool, and the model finds it with `search_tools`; see `tool_search`.
             - `name`: The name for the model, instead of the function's name.
             - `description`: The description for the model, instead of the docstring.
 
@@ -315,6 +326,7 @@ def function_tool(
     polls: bool = False,
     approve: Approval = False,
     may_wait: bool = False,
+    defer: bool = False,
     check_decision: Callable[[Any], None] | None = None,
     version: Callable[[], str] | None = None,
 ) -> Tool[P, R]:
@@ -338,7 +350,7 @@ def function_tool(
     if not name:
         raise ConfigurationError("function_tool and external_tool need a name that is not empty")
     running |= {"thread": thread, "abandon_on_cancel": abandon_on_cancel, "repeatable": repeatable, "polls": polls}
-    running |= {"may_wait": may_wait, "check_decision": check_decision, "version": version}
+    running |= {"may_wait": may_wait, "defer": defer, "check_decision": check_decision, "version": version}
     copied = _checked_parameters(name, parameters)
     created = Tool(function, name=name, description=description, parameters=copied, **running)
     _ = created._schema  # raises for a name that the API refuses

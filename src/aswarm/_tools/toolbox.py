@@ -15,11 +15,15 @@ from typing import Any, cast
 
 from aswarm._values.agent import TOOLBOX_SLOT, Agent, handoff_name, is_agent, slug
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.found_tools import CALL_FOUND_TOOL
 
 from .filled import Filled
 from .hints import warn_of
 from .schema import FunctionSchema, schema_of
 from .tool import Tool, as_tool
+from .tool_search import ToolSearch
+
+_DEFER = operator.attrgetter("defer")
 
 
 def _handoff(agent: Agent, number: int) -> Tool[[], Agent]:
@@ -42,10 +46,11 @@ def _handoff_schema(agent_name: str, number: int) -> FunctionSchema:
 class Toolbox:
     """The tools of an agent by name. They are valid until the agent's list of functions changes.
 
-    `needs`: pairs (name for error texts, parameters for typed context variables and resources).
+    `needs`: pairs (name for error texts, parameters for typed context variables and resources). `search`: the search for deferred
+    tools; None without such tools.
     """
 
-    __slots__ = ("_functions", "_names", "needs", "tools")
+    __slots__ = ("_functions", "_names", "needs", "search", "tools")
 
     def __init__(self, agent: Agent) -> None:
         # Copy the list first, because another thread may change it meanwhile.
@@ -53,6 +58,10 @@ class Toolbox:
         self._names = _handoff_names(functions)
         self.tools = _tools_by_name(agent, functions)
         self.needs = tuple(_needs_of(self.tools.values()))
+        self.search: ToolSearch | None = None
+        if any(map(_DEFER, self.tools.values())):
+            self.search = ToolSearch(self.tools)
+            self.tools = self.search.added_to(self.tools)
 
     def fits(self, agent: Agent) -> bool:
         functions = self._functions
@@ -96,6 +105,14 @@ def tools_of(agent: Agent) -> dict[str, Tool[..., Any]]:
     return _tools_by_name(agent, agent.functions)
 
 
+def offered_tools(agent: Agent) -> dict[str, Tool[..., Any]]:
+    """Return the tools that each request of the agent has, by name: without deferred tools, and with the functions that find them.
+
+    Raises ConfigurationError like `tools_of`.
+    """
+    return {name: tool for name, tool in toolbox(agent).tools.items() if not tool.defer}
+
+
 def _tools_by_name(agent: Agent, functions: Iterable[Any]) -> dict[str, Tool[..., Any]]:
     tools: dict[str, Tool[..., Any]] = {}
     for tool in _distinct_tools(functions):
@@ -103,6 +120,10 @@ def _tools_by_name(agent: Agent, functions: Iterable[Any]) -> dict[str, Tool[...
         if name in tools:
             raise clash(agent, name, tools[name], tool)
         tools[name] = tool
+    if CALL_FOUND_TOOL in tools:
+        raise ConfigurationError(
+            f"agent {agent.name!r} has a function named {CALL_FOUND_TOOL!r}, which is reserved; rename it"
+        )
     return tools
 
 

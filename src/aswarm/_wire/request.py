@@ -44,6 +44,8 @@ class CompletionRequest:
         source: The source that sends the request, instead of the client of the swarm and without its rate limits. None: the
             client of the swarm. The middleware `fallback` sets it for its alternatives.
         on_sending: The rate limits call it with True when they send the request, and with False when the request must wait.
+        tool_search: Whether a request to the Responses API may have OpenAI's client-executed tool search in place of the functions
+            `search_tools` and `call_found_tool`, for models that know it.
     """
 
     agent: Agent
@@ -51,6 +53,7 @@ class CompletionRequest:
     max_retries: int | None = None
     source: "CompletionSource | None" = field(default=None, repr=False, compare=False)
     on_sending: Callable[[bool], None] | None = field(default=None, repr=False, compare=False)
+    tool_search: bool = field(default=False, repr=False, compare=False)
     # Facts about the messages. None if other code may have changed the messages, so that each message must be checked.
     _known: KnownHistory | None = field(default=None, repr=False, compare=False)
     # Whether `Output(mode="schema")` added a schema to a request with tools.
@@ -138,7 +141,7 @@ def openai_body(request: CompletionRequest) -> dict[str, Any]:
 
     They support a schema together with tools, and a choice of the type "allowed_tools".
     """
-    return responses_body(request._sendable_body(), request._known)
+    return responses_body(request._sendable_body(), request._known, may_search=request.tool_search)
 
 
 def openai_chat_body(request: CompletionRequest) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from aswarm._values.errors import CompletionError
 from aswarm._values.json import is_array, is_object, is_zero, shown
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 
-from .responses_items import CALL_TYPES, DONE_CALL, NEXT_PART, call_of, check_hosted_calls, message_of
+from .responses_items import CALL_TYPES, DONE_CALL, NEXT_PART, call_of, check_hosted_calls, is_call, message_of
 from .sse import AnswerDecoder
 
 Chunk: TypeAlias = Mapping[str, Any]
@@ -193,7 +193,7 @@ class ResponseReader:
 
     def _start_item(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
         wire = event["item"]
-        if wire.get("type") in CALL_TYPES:
+        if is_call(wire):
             call = self._new_call(event)
             yield _chunk({"tool_calls": [{"index": call.index, **call_of(wire)}]})
         elif wire.get("type") == "message" and self._texts["content"]:
@@ -203,7 +203,7 @@ class ResponseReader:
         """Yield the missing rest of a finished item. Some servers send no pieces of an item, or only the start of a call."""
         wire = event["item"]
         self._whole_items.append(wire)
-        if wire.get("type") not in CALL_TYPES:
+        if not is_call(wire):
             yield from self._content(wire)
             return
         call = self._find(event)
@@ -261,7 +261,7 @@ class ResponseReader:
             text, shown_text = message.get(key, ""), "".join(pieces)
             if len(text) > len(shown_text) and text.startswith(shown_text):
                 yield _chunk({key: text[len(shown_text) :]})
-        calls = [wire for wire in output if wire.get("type") in CALL_TYPES]
+        calls = [*filter(is_call, output)]
         # Some servers change the ids in the final output, so compare how many calls there are.
         if (missing := len(calls) - self._call_count) > 0:
             unknown = [wire for wire in calls if self._find({"item": wire}) is None]

@@ -6,18 +6,20 @@ The module also decides whether the items of a message may be sent back unchange
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.found_tools import SEARCH_TOOLS
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message, text_of
 from aswarm._values.wire_messages import OUTPUT_ITEMS, is_json_object
 
 # A key in a choice of a chunk: the index of a call whose arguments are complete. Only the accumulator reads it.
 DONE_CALL = "responses_done_call"
-# The item types of calls, and the key of their arguments or input.
-CALL_TYPES = {"function_call": "arguments", "custom_tool_call": "input"}
+# The item types of calls, and the key of their arguments or input. `is_call` tells a search of the provider apart.
+CALL_TYPES = {"function_call": "arguments", "custom_tool_call": "input", "tool_search_call": "arguments"}
 _INSTRUCTING = frozenset({"system", "developer"})
 _LOADED_TOOLS = frozenset({"additional_tools", "mcp_list_tools", "tool_search_call", "tool_search_output"})
 _REASONING_PARTS = frozenset({"summary_text", "reasoning_text"})
@@ -35,7 +37,6 @@ _LEFT_TO_CLIENT = {
     "local_shell_call": _WITHOUT,
     "mcp_approval_request": 'set "require_approval": "never" on its tool in model_settings',
     "shell_call": "give its tool in model_settings a container of the provider as its environment",
-    "tool_search_call": 'set "execution": "server" on its tool in model_settings',
 }
 
 Item = Mapping[str, Any]
@@ -68,15 +69,20 @@ def check_hosted_calls(items: Sequence[Item]) -> None:
             )
 
 
+def is_call(item: Item) -> bool:
+    """Return whether the item is a call of a function, a custom tool, or the tool search that the client executes."""
+    kind = item.get("type")
+    return kind in CALL_TYPES and (kind != "tool_search_call" or item.get("execution") == "client")
+
+
 def call_of(item: Item) -> Message:
-    """Return the tool call of an item. Its type must be one of `CALL_TYPES`."""
+    """Return the tool call of an item for which `is_call` is true. A tool search is a call of the function `search_tools`."""
     payload = CALL_TYPES[item["type"]]
     kind = "function" if payload == "arguments" else "custom"
-    return {
-        "id": item.get("call_id") or item.get("id"),
-        "type": kind,
-        kind: {"name": item.get("name") or "", payload: item.get(payload) or ""},
-    }
+    name, sent = item.get("name") or "", item.get(payload) or ""
+    if item["type"] == "tool_search_call":  # its arguments are an object, which is empty until the item is complete
+        name, sent = SEARCH_TOOLS, sent and json.dumps(sent, ensure_ascii=False)
+    return {"id": item.get("call_id") or item.get("id"), "type": kind, kind: {"name": name, payload: sent}}
 
 
 def _content_of(items: Sequence[Item]) -> tuple[str, str, list[Message]]:
@@ -87,7 +93,7 @@ def _content_of(items: Sequence[Item]) -> tuple[str, str, list[Message]]:
             parts = objects_in(item.get("content"))
             texts.append("".join([part.get("text") or "" for part in parts if part.get("type") == "output_text"]))
             refusals += [part.get("refusal") or "" for part in parts if part.get("type") == "refusal"]
-        elif kind in CALL_TYPES:
+        elif is_call(item):
             calls.append(call_of(item))
     return NEXT_PART.join(filter(None, texts)), "".join(refusals), calls
 
@@ -103,10 +109,10 @@ def objects_in(parts: Any) -> list[Item]:
     return [part for part in parts if is_object(part)] if is_array(parts) else []
 
 
-def items_to_replay(message: Message, readable: Sequence[str]) -> Sequence[Item] | None:
+def items_to_replay(message: Message, readable: Sequence[str], *, searches: bool = False) -> Sequence[Item] | None:
     """Return the items of the message if the API accepts them again. None: send the message without its items.
 
-    The items must match the message, because a caller may have edited or trimmed the message. They must come from a model,
+    `searches`: whether the request has the tool search that the client executes. The items must match the message, because a caller may have edited or trimmed the message. They must come from a model,
     because the history may come from a browser. Invalid arguments of a call become `{}`, so that the items can still be sent.
 
     The API rejects reasoning without a following item, and items whose reasoning was removed. The API does not store
@@ -116,6 +122,8 @@ def items_to_replay(message: Message, readable: Sequence[str]) -> Sequence[Item]
     if not (is_array(items) and items and all(map(_is_of_model, items))):
         return None
     items = [*map(_with_arguments, items)]
+    if not searches and any(item["type"] == "tool_search_call" and is_call(item) for item in items):
+        return None
     reasoning = [item for item in items if item["type"] == "reasoning"]
     if reasoning and (items[-1] is reasoning[-1] or not all(any(map(item.get, readable)) for item in reasoning)):
         return None
@@ -138,7 +146,7 @@ def from_compaction(items: Sequence[Item]) -> Sequence[Item] | None:
     start = next((at for at in range(len(items) - 1, -1, -1) if is_compaction(items[at])), None)
     if start is None:
         return None
-    return items if any(item["type"] in CALL_TYPES for item in items[:start]) else items[start:]
+    return items if any(map(is_call, items[:start])) else items[start:]
 
 
 def outlives_compaction(item: Item) -> bool:

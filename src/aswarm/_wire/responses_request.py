@@ -13,12 +13,14 @@ from operator import is_
 from typing import Any, NamedTuple
 
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.found_tools import SEARCH_TOOLS
 from aswarm._values.json import is_array, is_object, shown
 from aswarm._values.messages import Message, text_of
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 
 from .anthropic_messages import SentTurns
 from .responses_items import Item, from_compaction, items_to_replay, objects_in, outlives_compaction
+from .responses_search import OUTPUT, has_search, loaded, search_call, search_output, with_search
 
 # The limit of output tokens has two names in Chat Completions, and another name in the Responses API.
 _RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
@@ -56,14 +58,21 @@ _SHOWN = 80
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
 # Parts of an answer that may be omitted without an error: empty text parts, and the reasoning of another provider.
 _UNSENT_PARTS = frozenset({"text", "output_text", "refusal", "reasoning", "thinking", "redacted_thinking"})
-_OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+_OUTPUTS = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    "tool_search_call": OUTPUT,
+}
 _USE_CHAT = 'AsyncSwarm(api="chat")'
 
 
-def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -> dict[str, Any]:
+def responses_body(
+    body: Mapping[str, Any], known: KnownHistory | None = None, *, may_search: bool = False
+) -> dict[str, Any]:
     """Return the body for `/responses`, made from `body`, which is for `/chat/completions`. `body` does not change.
 
-    `known`: the known history of the run, which stores the input items for the next request. Raises ConfigurationError for a
+    `known`: the known history of the run, which stores the input items for the next request. `may_search`: whether the body may
+    have OpenAI's tool search, see `responses_search`. Raises ConfigurationError for a
     setting or a part of a message that the Responses API does not have.
     """
     for key in body:
@@ -77,16 +86,18 @@ def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -
     text = _joined(body.get("text"), format=_text_format(body.get("response_format")), verbosity=body.get("verbosity"))
     instructions, messages = _split_instructions(body["messages"], text.get("format"))
     include, options = _include(body), _joined(body.get("stream_options"))
-    readable = _readable(body, include)
+    readable, searches = _readable(body, include), may_search and has_search(body)
     earlier = None if known is None else known.input
-    start = earlier if earlier and earlier.is_start_of(messages, readable) else InputHistory(readable)
+    is_start = earlier is not None and earlier.is_start_of(messages, readable, searches=searches)
+    start = earlier if earlier and is_start else InputHistory(readable, searches=searches)
     history = start.extended(messages)
     if known is not None:
         known.input = history
+    tools = [_tool(tool) for tool in body.get("tools") or ()]
     mapped = {
         "instructions": instructions,
         "input": [*history.items],
-        "tools": [_tool(tool) for tool in body.get("tools") or ()],
+        "tools": [*with_search(tools, history.items)] if searches else tools,
         "tool_choice": _flat(body.get("tool_choice")),
         "reasoning": _joined(body.get("reasoning"), effort=body.get("reasoning_effort")),
         "text": text,
@@ -166,6 +177,10 @@ def _tool(tool: Any) -> Any:
         strict = bool(function.get("strict"))
         return {"type": "function", "parameters": _NO_PARAMETERS, **function, "strict": strict}
     flat = _flat(tool)
+    if is_object(flat) and flat.get("type") == "tool_search" and flat.get("execution") == "client":
+        raise ConfigurationError(
+            "model_settings has a tool_search that the client executes; remove it, and mark the functions with @tool(defer=True)"
+        )
     if is_object(flat) and is_object(flat.get("format")):
         return {**flat, "format": _flat(flat["format"])}
     return flat
@@ -188,10 +203,12 @@ class InputHistory:
     """Messages and the input items that were made from them. Immutable. Messages are compared by identity.
 
     `readable`: the keys from which the model reads earlier reasoning.
+    `searches`: whether the calls of `search_tools` are items of OpenAI's tool search.
     `outputs`: fields for the items of tool messages, by call id. It has only the calls of the last message with calls.
     """
 
     readable: Sequence[str] = ()
+    searches: bool = False
     messages: Sequence[Message] = ()
     items: Sequence[Item] = ()
     outputs: Mapping[str, Item] = field(default_factory=dict[str, Item])
@@ -208,25 +225,23 @@ class InputHistory:
                 # A fast path: most messages of a long history have only a text.
                 items.append(_assistant_item(content) if role == "assistant" else message)
             elif role == "assistant":
-                replayed = items_to_replay(message, self.readable)
+                replayed = items_to_replay(message, self.readable, searches=self.searches)
                 if replayed is not None and (compacted := from_compaction(replayed)) is not None:
                     # The server has the earlier items in encrypted form. They stay in the history, for another provider.
                     items, replayed = [*filter(outlives_compaction, items)], compacted
-                items += _plain_items(message) if replayed is None else replayed
-                if calls := message.get("tool_calls"):
-                    outputs = (
-                        {call["id"]: {"type": "custom_tool_call_output"} for call in calls if "custom" in call}
-                        if replayed is None
-                        else _outputs_of(replayed)
-                    )
+                if replayed is None:
+                    replayed = [*_plain_items(message, self.searches, items)]
+                items += replayed
+                if message.get("tool_calls"):
+                    outputs = _outputs_of(replayed)
             else:
                 items.append(_item_of(message, outputs))
-        return InputHistory(self.readable, messages, items, outputs)
+        return InputHistory(self.readable, self.searches, messages, items, outputs)
 
-    def is_start_of(self, messages: Sequence[Message], readable: Sequence[str]) -> bool:
-        """Return whether these messages start with the same objects as this history, for the same `readable` keys."""
-        is_shorter = len(self.messages) <= len(messages)
-        return is_shorter and self.readable == readable and all(map(is_, self.messages, messages))
+    def is_start_of(self, messages: Sequence[Message], readable: Sequence[str], *, searches: bool) -> bool:
+        """Return whether these messages start with the same objects as this history, for the same `readable` and `searches`."""
+        is_equal = self.readable == readable and self.searches == searches and len(self.messages) <= len(messages)
+        return is_equal and all(map(is_, self.messages, messages))
 
 
 class SentItems(NamedTuple):
@@ -257,9 +272,12 @@ class KnownHistory:
 def _item_of(message: Message, outputs: Mapping[str, Item]) -> Item:
     role = message["role"]
     if role == "tool":
-        call_id: str = message["tool_call_id"]
-        item = {"type": "function_call_output", "call_id": _call_id(call_id), "output": _content(message["content"])}
-        return {**item, **outputs[call_id]} if call_id in outputs else item
+        call_id = _call_id(message["tool_call_id"])
+        own = outputs.get(call_id, {})
+        if own.get("type") == OUTPUT:
+            return search_output(own["call_id"], message["content"])
+        item = {"type": "function_call_output", "call_id": call_id, "output": _content(message["content"])}
+        return {**item, **own}
     if role == "function":
         raise ConfigurationError(
             "a message has the role 'function', which the Responses API does not have; use tool messages, or "
@@ -275,7 +293,7 @@ def _outputs_of(items: Sequence[Item]) -> dict[str, Item]:
         if item["type"] in _OUTPUTS:
             call_id = item.get("call_id") or item["id"]
             caller = {"caller": item["caller"]} if item.get("caller") else {}
-            outputs[call_id] = {"type": _OUTPUTS[item["type"]], "call_id": call_id, **caller}
+            outputs[_call_id(call_id)] = {"type": _OUTPUTS[item["type"]], "call_id": call_id, **caller}
     return outputs
 
 
@@ -284,8 +302,11 @@ def _assistant_item(text: str) -> Item:
     return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
 
-def _plain_items(message: Message) -> Iterator[Item]:
-    """Yield new items for an assistant message that has no items (from another API), or that the caller has edited."""
+def _plain_items(message: Message, searches: bool, before: Sequence[Item]) -> Iterator[Item]:
+    """Yield new items for an assistant message that has no items (from another API), or that the caller has edited.
+
+    `searches`: see `InputHistory`. `before`: the items before the message.
+    """
     audio: Any = message.get("audio")
     content: Any = message.get("content")
     refusals = (part.get("refusal") or "" for part in objects_in(content) if part.get("type") == "refusal")
@@ -302,8 +323,14 @@ def _plain_items(message: Message) -> Iterator[Item]:
     # The API rejects a call without the namespace of its function.
     in_namespaces = [item for item in objects_in(message.get(OUTPUT_ITEMS)) if item.get("namespace")] if calls else ()
     namespaces = {item.get("call_id"): {"namespace": item["namespace"]} for item in in_namespaces}
+    known = loaded(before) if searches and calls else ()
     for call in calls:
-        yield {**_call_item(call), **namespaces.get(call["id"], {})}
+        item = _call_item(call)
+        if searches and item["name"] == SEARCH_TOOLS and item["type"] == "function_call":
+            item = search_call(item["call_id"], item["arguments"])
+        elif item["name"] in known:  # its search was a call of `search_tools`, and now it is an item of the API
+            item = {**item, "namespace": item["name"]}
+        yield {**item, **namespaces.get(call["id"], {})}
 
 
 def _lost(message: Message) -> list[str]:

@@ -91,11 +91,12 @@ DESTRUCTIVE = "destructive"
 
 @dataclass(frozen=True, slots=True)
 class FunctionOptions:
-    """The options of `MCPServer` about its tools: the prefix of their names, the offered tools, and the approvals."""
+    """The options of `MCPServer` about its tools: the prefix of their names, the offered and deferred tools, and the approvals."""
 
     prefix: str
     only: Collection[str] | None
     approve: Approval | Collection[str]
+    defer: bool
 
     def offered(self, tools: list[ServerTool], server: str) -> dict[str, ServerTool]:
         """Return the tools to offer, by their names for the model.

@@ -67,6 +67,7 @@ class MCPServer:
         only: The names of the tools to offer, or patterns such as "read_*"; by default all tools.
         approve: The calls that wait for an approval: True for all calls, a function as in `@tool(approve=...)`, or names and
             patterns of tools. "destructive" means all tools except those marked as read-only or as not destructive.
+        defer: True: the model finds the tools with `search_tools`, as with `@tool(defer=True)`.
         timeout: Seconds for opening, and for each call.
         on_input: A plain or async function that answers the questions of the server to the user. It gets the message, and the
             request as a dict. It returns the fields as a dict, True, or None to decline. Without this function, the call waits
@@ -88,6 +89,7 @@ class MCPServer:
         prefix: str = "",
         only: Collection[str] | None = None,
         approve: Approval | Collection[str] = False,
+        defer: bool = False,
         timeout: float = 60.0,
         on_input: OnInput | None = None,
         headers: Mapping[str, str] | None = None,
@@ -101,7 +103,7 @@ class MCPServer:
         self.name: str = name_of(server)
         self._tools = ToolList(self.name)
         self._server = readable(server) if isinstance(server, StdioServerParameters) else server
-        self._options = FunctionOptions(prefix, only, approve)
+        self._options = FunctionOptions(prefix, only, approve, defer)
         self._timeout = timeout
         self._on_input = on_input
         self._http = HttpTransport(server, timeout, headers) if isinstance(server, str) else None
@@ -265,6 +267,7 @@ class MCPServer:
             repeatable=may_repeat(tool),
             approve=self._options.approval(tool),
             may_wait=True,
+            defer=self._options.defer,
             check_decision=check_decision,
             version=lambda: self._tools.versions.get(tool.name, version),
         )

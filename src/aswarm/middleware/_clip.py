@@ -16,7 +16,7 @@ def clip_results(characters: int) -> Middleware:
 
     The model and the history get the start and the end of a longer text, with a note between them. In a result with images
     or files, each text is shortened separately. A call inside code (`call.parent`) keeps its result, because the code reads it and
-    not the model; the result of the code is shortened. Raises ConfigurationError for a smaller number.
+    not the model; the result of the code is shortened. The definitions of found tools are not shortened. Raises ConfigurationError for a smaller number.
     """
     if type(characters) is not int or characters < _LEAST:
         raise ConfigurationError(f"characters must be a whole number from {_LEAST}, not {characters!r}")
@@ -24,7 +24,7 @@ def clip_results(characters: int) -> Middleware:
     def wrap(handlers: Handlers) -> Handlers:
         async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
             outcome = await handlers.call_tool(call, context, started)
-            if call.parent is not None:
+            if call.parent is not None or (call.tool is not None and call.tool.is_search):
                 return outcome
             if isinstance(outcome.content, str):
                 return replace(outcome, content=_clipped(outcome.content, characters))

@@ -25,8 +25,8 @@ from aswarm.extensions import (
     Middleware,
     Tool,
     is_openai,
+    offered_tools,
     takes_breakpoints,
-    tools_of,
 )
 
 logger = logging.getLogger("aswarm")
@@ -93,6 +93,7 @@ def keep_prefix(first_agent: Agent, *agents: Agent, base: str = _BASE, role: Lat
                 source = request.source or handlers.source
                 marks = takes_breakpoints(source, request.body["model"])
                 _Rewriting(request, union, sent, base, role, is_openai(source), marks).apply(handlers)
+                request = replace(request, tool_search=False)  # the tools that were found are not in `allowed_tools`
             return handlers.complete(request)
 
         return replace(handlers, complete=complete)
@@ -117,7 +118,7 @@ class AgentUnion:
                         f"keep_prefix: the agents {first.name!r} and {agent.name!r} differ in {name}, so their requests cannot "
                         "start with the same text; give them the same, or leave one of the two out"
                     )
-            for name, tool in tools_of(agent).items():
+            for name, tool in offered_tools(agent).items():
                 self._add(agent, name, tool)
 
     def _add(self, agent: Agent, name: str, tool: Tool[..., Any]) -> None:
@@ -208,7 +209,7 @@ class _Rewriting:
         return self.sent.get(name, None if callable(constant) else constant or "")
 
     def _sentence(self, name: str, others: Sequence[str]) -> str:
-        listed = [*tools_of(self.union.agents[name]), *others]
+        listed = [*offered_tools(self.union.agents[name]), *others]
         return f"Call only these functions: {', '.join(listed)}." if listed else "Call no function."
 
     def _with_late(self, messages: Sequence[Message], late: Iterator[tuple[int, str]]) -> list[Message]:

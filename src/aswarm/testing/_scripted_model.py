@@ -160,11 +160,12 @@ class ScriptedModel:
         if not request.body.get("stream"):
             if answer.break_after is not None:
                 raise httpx.ReadError("scripted break")
-            whole = response(answer) if request.is_responses else completion(answer)
+            whole = response(answer, request.body) if request.is_responses else completion(answer)
             return httpx.Response(200, headers={"content-type": "application/json"}, content=_as_json(whole))
-        events = _response_bytes(answer, self._cut) if request.is_responses else _chunk_bytes(answer, self._cut)
-        body = _Body(self, events[: answer.break_after], answer.pause, breaks=answer.break_after is not None)
-        return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=body)
+        is_responses, body = request.is_responses, request.body
+        events = _response_bytes(answer, body, self._cut) if is_responses else _chunk_bytes(answer, self._cut)
+        stream = _Body(self, events[: answer.break_after], answer.pause, breaks=answer.break_after is not None)
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=stream)
 
 
 def _answer(step: str | ScriptedCall | Sequence[ScriptedCall]) -> ScriptedAnswer:
@@ -220,8 +221,8 @@ def _chunk_bytes(answer: ScriptedAnswer, cut: Cut) -> list[bytes]:
     return [f"data: {each}\n\n".encode() for each in [*data, *done]]
 
 
-def _response_bytes(answer: ScriptedAnswer, cut: Cut) -> list[bytes]:
-    events = [(event["type"], _as_json(event)) for event in response_events(answer, cut)]
+def _response_bytes(answer: ScriptedAnswer, request: Mapping[str, Any], cut: Cut) -> list[bytes]:
+    events = [(event["type"], _as_json(event)) for event in response_events(answer, cut, request)]
     return [f"event: {kind}\ndata: {data}\n\n".encode() for kind, data in events]
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from aswarm._values.found_tools import SEARCH_TOOLS
 
 from ._answer import CallKind, Cut, ScriptedAnswer, ScriptedCall, pieces, wire_call
 
@@ -14,11 +17,13 @@ _CALL_KINDS: Mapping[str, CallKind] = {name: kind for kind, name in _CALL_TYPES.
 _CONTENT = ("arguments", "content", "input", "summary")  # keys of items whose values are sent in pieces
 # A response repeats these parts of the request. The types of openai require them.
 _REQUEST_FIELDS: Json = {"created_at": 0, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+_NO_REQUEST: Json = {"input": ()}
+_DEFINITION = ("name", "description", "parameters")
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-def response(answer: ScriptedAnswer) -> Json:
-    """Return the answer as one whole `response` object."""
+def response(answer: ScriptedAnswer, request: Mapping[str, Any] = _NO_REQUEST) -> Json:
+    """Return the answer to a request, as one whole `response` object."""
     reason = _INCOMPLETE.get(answer.finish)
     return {
         "id": "scripted",
@@ -28,12 +33,12 @@ def response(answer: ScriptedAnswer) -> Json:
         "status": "incomplete" if reason else "completed",
         "error": None,
         "incomplete_details": {"reason": reason} if reason else None,
-        "output": [{"id": f"item_{index}", **item} for index, item in enumerate(_items(answer))],
+        "output": [{"id": f"item_{index}", **item} for index, item in enumerate(_items(answer, request))],
         "usage": _usage(answer),
     }
 
 
-def _items(answer: ScriptedAnswer) -> Iterator[Json]:
+def _items(answer: ScriptedAnswer, request: Mapping[str, Any]) -> Iterator[Json]:
     extra = dict(answer.extra)
     if reasoning := extra.pop("reasoning_content", None):
         summary = [{"type": "summary_text", "text": reasoning}]
@@ -47,8 +52,16 @@ def _items(answer: ScriptedAnswer) -> Iterator[Json]:
     if parts:
         yield {"type": "message", "status": "completed", "role": "assistant", "content": parts}
     for each in answer.calls:
-        named = {"name": each.name, each.payload: each.arguments}
-        yield {"type": _CALL_TYPES[each.kind], "status": "completed", "call_id": each.id, **named}
+        yield {"status": "completed", "call_id": each.id, **_call(each, request)}
+
+
+def _call(call: ScriptedCall, request: Mapping[str, Any]) -> Json:
+    if call.name == SEARCH_TOOLS and any(tool.get("execution") == "client" for tool in request.get("tools", ())):
+        return {"type": "tool_search_call", "execution": "client", "arguments": json.loads(call.arguments)}
+    # As OpenAI, the model calls a function that a tool search has found in a namespace of the same name.
+    found = {tool["name"] for item in request["input"] for tool in item.get("tools", ())}
+    namespace = {"namespace": call.name} if call.name in found else {}
+    return {"type": _CALL_TYPES[call.kind], "name": call.name, call.payload: call.arguments, **namespace}
 
 
 def _usage(answer: ScriptedAnswer) -> Json | None:
@@ -62,9 +75,11 @@ def _usage(answer: ScriptedAnswer) -> Json | None:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-def response_events(answer: ScriptedAnswer, cut: Cut = None) -> Iterator[Json]:
-    """Yield the answer as the events of a stream, in the order in which OpenAI sends them."""
-    whole = response(answer)
+def response_events(
+    answer: ScriptedAnswer, cut: Cut = None, request: Mapping[str, Any] = _NO_REQUEST
+) -> Iterator[Json]:
+    """Yield the answer to a request as the events of a stream, in the order in which OpenAI sends them."""
+    whole = response(answer, request)
     begun: Json = {**whole, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     events: list[Json] = [
         {"type": "response.created", "response": begun},
@@ -126,7 +141,13 @@ def messages_of(body: Mapping[str, Any]) -> list[Json]:
 
 def _append(messages: list[Json], item: Mapping[str, Any]) -> None:
     kind = item.get("type", "message")
-    if kind in _CALL_KINDS:
+    if kind == "tool_search_call":
+        scripted = ScriptedCall(SEARCH_TOOLS, json.dumps(item["arguments"]), item["call_id"])
+        _last_assistant(messages).setdefault("tool_calls", []).append(wire_call(scripted))
+    elif kind == "tool_search_output":
+        lines = [json.dumps({key: tool.get(key) for key in _DEFINITION}) for tool in item["tools"]]
+        messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": "\n".join(lines)})
+    elif kind in _CALL_KINDS:
         written = item.get("arguments") or item.get("input") or ""
         scripted = ScriptedCall(item["name"], written, item["call_id"], _CALL_KINDS[kind])
         _last_assistant(messages).setdefault("tool_calls", []).append(wire_call(scripted))

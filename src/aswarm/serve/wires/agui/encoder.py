@@ -179,8 +179,7 @@ class AGUIWire:
         call = self._turns.feed(entry)
         if call.is_announced:
             return _arguments(call, entry.fields["arguments"])
-        # A provider may send the name in pieces. When the arguments start, the name is complete.
-        return self._announce(call) if call.id and call.name and call.arguments else []
+        return self._announce(call) if call.may_be_announced else []
 
     def _announce(self, call: TurnCall) -> list[dict[str, Any]]:
         call.is_announced = True
