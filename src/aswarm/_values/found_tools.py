@@ -29,7 +29,8 @@ def found_call(function: Mapping[str, Any]) -> tuple[str, str]:
         return CALL_FOUND_TOOL, str(text or "")
     # Some models write the arguments beside the name, or as a JSON text, as in any other call.
     arguments = sent.get("arguments", {key: value for key, value in sent.items() if key != "name"})
-    return name, arguments if isinstance(arguments, str) else sendable(json.dumps(arguments, ensure_ascii=False))
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return sendable(name), sendable(text)
 
 
 def definitions_in(text: str) -> Iterator[dict[str, Any]]:
