@@ -52,13 +52,27 @@ async def fails() -> str:
     raise ValueError("broken")
 
 
+@tool(defer=True, approve=True)
+async def book(city: str = "") -> str:
+    """Book a hotel."""
+    return f"booked in {city}"
+
+
 inner = agent_tool(Agent(name="inner", model=MODEL, instructions="inner", functions=[look]), name="ask_inner")
 NAMES = ["look", "photo", "pay", "fails", "ask_inner", "nothing"]
 CODE = ["await look()", "await pay(amount=2)", "[await look(city='Rome'), await pay()]", "1 +"]
 ARGUMENTS = st.sampled_from(["{}", "{", '{"city": "Rome"}'])
 CALLS = st.lists(
     st.tuples(st.sampled_from(NAMES), ARGUMENTS)
-    | st.just(("final_answer", '{"city": "Rome"}'))
+    | st.sampled_from(
+        [
+            ("final_answer", '{"city": "Rome"}'),
+            ("search_tools", '{"query": "book a hotel"}'),
+            ("call_found_tool", '{"name":"book","arguments":{"city":"Rome"}}'),
+            ("call_found_tool", '{"name": "book", "argum'),
+            ("book", "{}"),
+        ]
+    )
     | st.sampled_from(CODE).map(lambda code: ("run_code", json.dumps({"code": code}))),
     min_size=1,
     max_size=3,
@@ -132,17 +146,18 @@ def model_of(drawn: list[Any], is_openai: bool, reasons: bool) -> ScriptedModel:
     middleware=st.sets(st.sampled_from(sorted(MIDDLEWARE)), max_size=2),
     instructions=st.sampled_from([LONG, "Be kind.", lambda: LONG]),
     budget=st.sampled_from([None, Budget(turns=2, then="answer")]),
+    searches=st.booleans(),
 )
 def test_each_request_extends_the_request_before_it(
-    drawn: Any, server: Any, output: Any, middleware: Any, instructions: Any, budget: Any
+    drawn: Any, server: Any, output: Any, middleware: Any, instructions: Any, budget: Any, searches: bool
 ) -> None:
-    """Holds for calls, images, reasoning, typed output, guards, approvals, inner agents, code, and stored chats."""
+    """Holds for calls, images, reasoning, typed output, guards, approvals, inner agents, code, deferred tools, and stored chats."""
     api, is_openai = server
     if isinstance(output, Output) and output.mode == "schema" and server != ("responses", True):
         output = Trip
     model = model_of(drawn, is_openai, reasons=api == "responses")
     swarm = AsyncSwarm(model.client(), api=api, middleware=[MIDDLEWARE[name] for name in sorted(middleware)])
-    functions = [look, photo, pay, fails, inner, code_tool(look, pay)]
+    functions = [look, photo, pay, fails, inner, code_tool(look, pay), *([book] if searches else [])]
     agent = Agent(name="A", model=MODEL, instructions=instructions, functions=functions)
     chat = Chat(model, swarm, agent, {"output": output, "budget": budget, "max_turns": 12}, [])
 

@@ -20,6 +20,7 @@ from aswarm.tools import external_tool, function_tool, tool_search
 from tests.support.tools.deferred import FUNCTIONS, create_issue, read_clock, tracker
 
 NOTHING = {"type": "object", "properties": {}}
+BOTH: Any = "both"
 
 
 def function(name: str, description: str = "", **parameters: str) -> dict[str, Any]:
@@ -155,7 +156,7 @@ def call_found_tool() -> str:
     [
         (lambda: toolbox(tracker(search_tools)), "function named 'search_tools', which is reserved"),
         (lambda: toolbox(Agent(functions=[call_found_tool])), "function named 'call_found_tool', which is reserved"),
-        (lambda: tool_search("both"), '"auto", "call" and "append", not \'both\''),
+        (lambda: tool_search(BOTH), '"auto", "call" and "append", not \'both\''),
         (lambda: tool(private=True)(create_issue), "private=True cannot have defer=True"),
         (
             lambda: toolbox(tracker(tool_search("call"), tool_search("append"))),

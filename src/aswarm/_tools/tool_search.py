@@ -66,7 +66,7 @@ def tool_search(mode: ToolSearchMode = "auto", *, description: str = _DESCRIPTIO
     """
     if mode not in ("auto", "call", "append"):
         raise ConfigurationError(f'tool_search has the modes "auto", "call" and "append", not {mode!r}')
-    return SearchTool(_Search(()).search_tools, description=description, repeatable=True, mode=mode)
+    return SearchTool(_FunctionSearch(()).search_tools, description=description, repeatable=True, mode=mode)
 
 
 async def _without_name(**_: Any) -> str:
@@ -92,7 +92,7 @@ def _call_found_tool() -> Tool[..., Any]:
     )
 
 
-class _Search:
+class _FunctionSearch:
     """The search in these tools. The first search makes the index."""
 
     def __init__(self, tools: Iterable[Tool[..., Any]]) -> None:
@@ -124,7 +124,7 @@ class ToolSearch:
             raise ConfigurationError(
                 f"an agent with deferred tools has a function named {SEARCH_TOOLS!r}, which is reserved for the search; rename it"
             )
-        self._bound: SearchTool = replace(own, function=_Search(self._deferred.values()).search_tools)
+        self._bound: SearchTool = replace(own, function=_FunctionSearch(self._deferred.values()).search_tools)
         self.mode: ToolSearchMode = own.mode
 
     def added_to(self, tools: Tools) -> dict[str, Tool[..., Any]]:
@@ -136,7 +136,7 @@ class ToolSearch:
 
     def offered(self, tools: Tools, messages: Sequence[Message]) -> list[Tool[..., Any]]:
         """Return the tools of the next request. `messages`: the whole history."""
-        offered = [tool for tool in tools.values() if not tool.defer]
+        offered = [tool for name, tool in tools.items() if name not in self._deferred]
         return offered if self.mode != "append" else [*offered, *map(tools.__getitem__, self._loaded(messages))]
 
     def check_choice(self, choice: Any) -> None:

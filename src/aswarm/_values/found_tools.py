@@ -24,7 +24,7 @@ def found_call(function: Mapping[str, Any]) -> tuple[str, str]:
     `function`: the function of the call. If its arguments cannot be read, return its own name and arguments; the call then fails.
     """
     text = function.get("arguments")
-    sent = _object_in(text) if isinstance(text, str) else {}
+    sent = _object_in(text if isinstance(text, str) else "")
     if not (isinstance(name := sent.get("name"), str) and name):
         return CALL_FOUND_TOOL, str(text or "")
     # Some models write the arguments beside the name, or as a JSON text, as in any other call.

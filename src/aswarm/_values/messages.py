@@ -214,7 +214,8 @@ def is_refused(messages: Sequence[Message]) -> bool:
 
 def call_input(call: Mapping[str, Any]) -> str:
     """Return the arguments of a call of any type as the model sent them; empty if there are none."""
-    return call_arguments(call) or str((call.get("custom") or {}).get("input") or "")
+    custom: Mapping[str, Any] = call.get("custom") or {}
+    return call_arguments(call) or str(custom.get("input") or "")
 
 
 def tool_message(call: Mapping[str, Any], content: str | list[dict[str, Any]]) -> Message:

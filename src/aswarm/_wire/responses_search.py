@@ -59,7 +59,7 @@ def with_search(tools: Sequence[Any], items: Sequence[Item]) -> Iterator[Any]:
 
 def search_call(call_id: str, arguments: str) -> Item:
     """Return the item of a call of `search_tools` that has no items."""
-    sent = json.loads(arguments) if is_json_object(arguments) else {}
+    sent: Any = json.loads(arguments) if is_json_object(arguments) else {}
     return {
         "type": "tool_search_call",
         "execution": "client",

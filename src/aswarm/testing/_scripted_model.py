@@ -162,10 +162,12 @@ class ScriptedModel:
                 raise httpx.ReadError("scripted break")
             whole = response(answer, request.body) if request.is_responses else completion(answer)
             return httpx.Response(200, headers={"content-type": "application/json"}, content=_as_json(whole))
-        is_responses, body = request.is_responses, request.body
-        events = _response_bytes(answer, body, self._cut) if is_responses else _chunk_bytes(answer, self._cut)
-        stream = _Body(self, events[: answer.break_after], answer.pause, breaks=answer.break_after is not None)
-        return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=stream)
+        if request.is_responses:
+            events = _response_bytes(answer, request.body, self._cut)
+        else:
+            events = _chunk_bytes(answer, self._cut)
+        body = _Body(self, events[: answer.break_after], answer.pause, breaks=answer.break_after is not None)
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=body)
 
 
 def _answer(step: str | ScriptedCall | Sequence[ScriptedCall]) -> ScriptedAnswer:
