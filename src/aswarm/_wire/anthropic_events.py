@@ -30,6 +30,7 @@ _FINISH_REASONS = {
     "end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls", "refusal": "content_filter",
     "max_tokens": "length", "model_context_window_exceeded": "length",
 }  # fmt: skip
+_PROMPT = frozenset({"input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"})
 _PAUSES = frozenset({"pause_turn", "compaction"})
 _REFUSED = "The model refused to answer."
 _QUOTED = 200
@@ -210,6 +211,11 @@ class AnthropicReader:
         if is_object(container := fields.get("container")) and container.get("id"):
             self._origin["container"] = container["id"]
         if is_object(usage):
+            if any(
+                map(usage.get, _PROMPT)
+            ):  # after a compaction on the server, the last counts of a prompt are less, also 0
+                old = {key for key in _PROMPT if usage.get(key) is not None}
+                self._usage = {key: value for key, value in self._usage.items() if key not in old}
             self._usage = latest_usage(self._usage, usage)
 
     def _used(self) -> Usage:

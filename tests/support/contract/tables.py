@@ -128,6 +128,7 @@ DIALECTS = {
     "test_breaks.py": "Errors, and streams that break",
     "test_requests.py": "What is not sent",
     "test_responses_events.py": "The Responses API",
+    "test_claude_answers.py": "Claude's Messages API",
 }
 
 

@@ -249,12 +249,15 @@ def _responses_stream(all_events: list[Json]) -> Answer:
 def _messages(body: Json) -> Answer:
     blocks = body.get("content") or []
     answer = Answer(items=blocks, finish=body.get("stop_reason"), usage=_messages_usage(body.get("usage") or {}))
-    for block in blocks:
+    answer.parts = {"text": [], "reasoning": []}
+    for number, block in enumerate(blocks):
         match block["type"]:
             case "text":
-                answer.text += block["text"]
+                texts = answer.parts["text"]
+                continues = number > 0 and blocks[number - 1]["type"] == "text"  # citations divide a sentence
+                texts[-1:] = [texts[-1] + block["text"]] if continues else [*texts[-1:], block["text"]]
             case "thinking":
-                answer.reasoning += block["thinking"]
+                answer.parts["reasoning"].append(block["thinking"])
             case "tool_use":
                 given = block["input"]
                 answer.calls.append(
@@ -262,6 +265,8 @@ def _messages(body: Json) -> Answer:
                 )
             case _:
                 pass
+    answer.text, answer.reasoning = ("".join(answer.parts[name]) for name in ("text", "reasoning"))
+    answer.refusal = (body.get("stop_details") or {}).get("explanation") or ""
     return answer
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.recorded.comparison import value_of
+from tests.support.anthropic_checks import blocks_of, fault
+from tests.support.recorded.comparison import EDITED, value_of
 from tests.support.recorded.decoder import Answer, Json, decode
 from tests.support.recorded.player import Player
 from tests.support.recorded.reading import read
@@ -16,6 +17,7 @@ _FREE = frozenset(
     {"id", "status", "role", "refusal", "annotations", "logprobs", "index", "audio", "function_call", "name"}
 )
 _DONE = {
+    "messages": '{"type": "message", "role": "assistant", "content": [{"type": "text", "text": "Done"}], "stop_reason": "end_turn"}',
     "chat": '{"choices": [{"index": 0, "message": {"role": "assistant", "content": "Done"}, "finish_reason": "stop"}]}',
     "responses": '{"object": "response", "status": "completed", "output": [{"type": "message", "role": "assistant", '
     '"content": [{"type": "output_text", "text": "Done"}]}]}',
@@ -27,14 +29,20 @@ async def follow_up_differences(server: Player, recording: Json, message: Json) 
     api, body = recording["api"], recording["request"]["body"]
     if body is None:
         return []
+    if '"pause_turn"' in recording["earlier"]["body"]:  # the source has continued the answer
+        return _blocks(server.requests[recording["earlier"]["id"]][-1]["messages"], body, recording)
     done = {**recording, "id": f"{recording['id']}+", "body": _DONE[api], "status": 200, "content_type": None}
     results = [
         {"role": "tool", "tool_call_id": call["id"], "content": "found"} for call in message.get("tool_calls") or ()
     ]
+    model = body.get("model") or "gpt-6"
     history = [{"role": "user", "content": "Hi"}, message, *results, {"role": "user", "content": "And?"}]
-    await read("httpx", server.url(done), api, streamed=False, messages=history, model=body.get("model") or "gpt-6")
+    await read("httpx", server.url(done), api, streamed=False, messages=history, model=model)
     sent = server.requests[done["id"]][-1]
-    return _items(sent["input"], body, recording) if api == "responses" else _message(sent["messages"], body, recording)
+    compare = {"chat": _message, "responses": _items, "messages": _blocks}[api]
+    return compare(sent["input" if api == "responses" else "messages"], body, recording) + (
+        [("request", "", reason, None)] if api == "messages" and (reason := fault(sent)) else []
+    )
 
 
 def _message(sent: list[Json], body: Json, recording: Json) -> list[Difference]:
@@ -134,3 +142,22 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(_same, one, other))
     return one == other or (isinstance(one, str) and isinstance(other, str) and value_of(one) == value_of(other))
+
+
+def _blocks(sent: list[Json], body: Json, recording: Json) -> list[Difference]:
+    """Compare the blocks of the answer over the Messages API. Empty texts, marks for the cache and nulls do not count."""
+    answer = decode("messages", recording["earlier"]["body"])
+    expected = [*map(_bare, answer.items)]
+    theirs = [_bare(b) for m in body["messages"] if m["role"] == "assistant" for b in blocks_of(m)]
+    ours = [_bare(b) for m in sent if m["role"] == "assistant" for b in blocks_of(m)]
+    common = [
+        block for block in expected if block in theirs and not (block["type"] == "text" and not block["text"].strip())
+    ]
+    reason = "an edited fixture" if recording["id"] in EDITED else None
+    found = [(f"block {block['type']}", block, ours, reason) for block in common if block not in ours]
+    return found + [(f"block {block['type']}", None, block, reason) for block in ours if block not in expected]
+
+
+def _bare(block: Json) -> Json:
+    free = (None, {"type": "direct"})  # the caller of a call that is not made by code
+    return {key: value for key, value in block.items() if value not in free and key != "cache_control"}

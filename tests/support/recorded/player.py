@@ -68,6 +68,7 @@ class Player:
 
     def url(self, recording: Json, seed: int = 0) -> str:
         self._recordings[recording["id"]] = recording
+        self.requests.pop(recording["id"], None)
         return f"http://127.0.0.1:{self._port}/{recording['id']}/{seed}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,7 +81,9 @@ class Player:
                 sent = await reader.readexactly(int(fields.get("content-length", 0)))
                 _, name, seed, *_ = line.split()[1].split("/")
                 self.requests.setdefault(name, []).append(json.loads(sent))
-                await _answer(writer, self._recordings[name], int(seed))
+                # The client continues a paused answer. The recording has only its first part.
+                again = len(self.requests[name]) > 1 and '"pause_turn"' in self._recordings[name]["body"]
+                await _answer(writer, _ended(self._recordings[name]) if again else self._recordings[name], int(seed))
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
         finally:
@@ -110,6 +113,13 @@ async def _end(server: asyncio.Server) -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+
+
+def _ended(recording: Json) -> Json:
+    message = {"type": "message", "role": "assistant", "content": [], "stop_reason": "end_turn", "usage": {}}
+    events = [{"type": "message_start", "message": message}, {"type": "message_stop"}]
+    body = "".join(f"data: {json.dumps(each)}\n\n" for each in events) if is_stream(recording) else json.dumps(message)
+    return {**recording, "body": body}
 
 
 async def _answer(writer: asyncio.StreamWriter, recording: Json, seed: int) -> None:

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+import anthropic
 import openai
 
 from aswarm import Agent, AswarmError, AsyncSwarm, CompletionError, Response, Swarm
@@ -19,11 +20,15 @@ from tests.support.recorded.decoder import Answer
 
 # Each path: what sends the request, and the backend.
 PATHS = ("httpx", "aiohttp", "instrumented", "direct", "blocking", "httpx on trio", "direct on trio")
+PATHS_OF_CLAUDE = ("httpx", "aiohttp", "instrumented", "blocking", "httpx on trio")
 _MODEL = "gpt-4o"
+_API: Any = {"chat": "chat", "responses": "responses", "messages": "anthropic"}
 
 
 def client_of(path: str, url: str, api: Any) -> Any:
     """Return a client or a source of a path, for an address."""
+    if api == "messages":
+        return _client_of_claude(path, url)
     if path.startswith("direct"):
         return HTTPSource(url, "k", api=api, max_retries=0)
     options: dict[str, Any] = {"base_url": url, "api_key": "k", "max_retries": 0}
@@ -38,13 +43,26 @@ def client_of(path: str, url: str, api: Any) -> Any:
     return client
 
 
+def _client_of_claude(path: str, url: str) -> Any:
+    options: dict[str, Any] = {"base_url": url, "api_key": "k", "max_retries": 0}
+    if path == "blocking":
+        return anthropic.Anthropic(**options)
+    kind = anthropic.DefaultAioHttpClient if path == "aiohttp" else anthropic.DefaultAsyncHttpxClient
+    client = anthropic.AsyncAnthropic(http_client=kind(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)), **options)
+    if path == "instrumented":
+        client.messages.create = FunctionLike(client.messages.create, [])  # type: ignore[method-assign,assignment]
+    return client
+
+
 async def read(
     path: str, url: str, api: str, *, streamed: bool, messages: Any = "Hi", model: str = _MODEL
 ) -> tuple[Answer, Any]:
     """Return what a run reads at an address, and its message. A path with "blocking" is for `read_blocking`."""
     client = client_of(path, url, api)
     finish: list[Any] = []
-    swarm = AsyncSwarm(client, api="auto" if path.startswith("direct") else api, middleware=[_watching(finish)])
+    swarm = AsyncSwarm(
+        client, api=_API.get(api, "auto") if not path.startswith("direct") else "auto", middleware=[_watching(finish)]
+    )
     agent, response, error = Agent(model=model), None, None
     try:
         if streamed:
@@ -54,28 +72,28 @@ async def read(
             response = run.response
         else:
             response = await swarm.run(agent, messages, execute_tools=False)
-    except (CompletionError, openai.APIError, AswarmError) as raised:
+    except (CompletionError, openai.APIError, anthropic.AnthropicError, AswarmError) as raised:
         error = raised
     finally:
         await (client.aclose() if isinstance(client, HTTPSource) else client.close())
     return _answer(response, finish, error), response and next(iter(response.messages), None)
 
 
-def read_blocking(url: str, api: Any, *, streamed: bool) -> tuple[Answer, Any]:
+def read_blocking(url: str, api: Any, *, streamed: bool, model: str = _MODEL) -> tuple[Answer, Any]:
     """The same for `Swarm`."""
     finish: list[Any] = []
     response, error = None, None
     with client_of("blocking", url, api) as client:
-        swarm = Swarm(client, api=api, middleware=[_watching(finish)])
+        swarm = Swarm(client, api=_API.get(api, "auto"), middleware=[_watching(finish)])
         try:
             if streamed:
-                with swarm.stream(Agent(model=_MODEL), "Hi", execute_tools=False) as run:
+                with swarm.stream(Agent(model=model), "Hi", execute_tools=False) as run:
                     for _ in run:
                         pass
                 response = run.response
             else:
-                response = swarm.run(Agent(model=_MODEL), "Hi", execute_tools=False)
-        except (CompletionError, openai.APIError, AswarmError) as raised:
+                response = swarm.run(Agent(model=model), "Hi", execute_tools=False)
+        except (CompletionError, openai.APIError, anthropic.AnthropicError, AswarmError) as raised:
             error = raised
     return _answer(response, finish, error), response and next(iter(response.messages), None)
 

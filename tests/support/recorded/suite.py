@@ -23,7 +23,7 @@ from tests.support.recorded.comparison import differences
 from tests.support.recorded.decoder import Answer, Json, decode
 from tests.support.recorded.follow_ups import follow_up_differences
 from tests.support.recorded.player import Player, is_stream, player, recordings, shape
-from tests.support.recorded.reading import PATHS, read, read_blocking
+from tests.support.recorded.reading import PATHS, PATHS_OF_CLAUDE, read, read_blocking
 
 _SHOWN = 300
 
@@ -54,10 +54,16 @@ class Report:
 async def play(server: Player, recording: Json, path: str, seed: int) -> tuple[Answer, Any]:
     """Return what aswarm reads on a path, and its message."""
     streamed = is_stream(recording) or bool(recording["stream"])
-    url = server.url(recording, seed)
+    url, api = server.url(recording, seed), recording["api"]
+    model = "claude-sonnet-4-5" if api == "messages" else "gpt-4o"
     if path == "blocking":
-        return await anyio.to_thread.run_sync(lambda: read_blocking(url, recording["api"], streamed=streamed))
-    return await read(path, url, recording["api"], streamed=streamed)
+        return await anyio.to_thread.run_sync(lambda: read_blocking(url, api, streamed=streamed, model=model))
+    return await read(path, url, api, streamed=streamed, model=model)
+
+
+def paths_of(recording: Json) -> tuple[str, ...]:
+    """Return all paths for an API."""
+    return PATHS_OF_CLAUDE if recording["api"] == "messages" else PATHS
 
 
 async def play_all(server: Player, played: list[Json], seed: int, report: Report) -> None:
@@ -72,7 +78,7 @@ async def play_all(server: Player, played: list[Json], seed: int, report: Report
         messages[recording["id"]] = message
         if (made := shape(recording)) not in shapes:
             shapes.add(made)
-            for path in PATHS:
+            for path in paths_of(recording):
                 if path != "httpx" and not path.endswith("trio"):
                     got, _ = await play(server, recording, path, seed + number)
                     report.add(recording, path, differences(recording, want, got))
@@ -86,7 +92,7 @@ async def play_on_trio(server: Player, played: list[Json], seed: int, report: Re
     one_each = {shape(recording): recording for recording in reversed(played)}
     for recording in one_each.values():
         want = decode(recording["api"], recording["body"], recording["status"])
-        for path in PATHS:
+        for path in paths_of(recording):
             if path.endswith("trio"):
                 got, _ = await play(server, recording, path, seed)
                 report.add(recording, path, differences(recording, want, got))
