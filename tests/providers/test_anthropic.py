@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import sys
@@ -16,13 +17,15 @@ from aswarm import Agent, AsyncSwarm, Budget, CompletionError, RateLimits, Swarm
 from aswarm._values.errors import ConfigurationError, MissingKeyError
 from aswarm.sources import AnthropicSource
 from aswarm.testing import check_history
-from tests.support.anthropic_rules import Answer, AnthropicRules, Failure, Json, Step, text, thinking, use
+from tests.support.anthropic_rules import Answer, AnthropicRules, Failure, Step, text, thinking, use
 from tests.support.otel.traces import traced
 
 pytestmark = pytest.mark.anyio
 HTTP = importlib.import_module(anthropic.DefaultHttpxClient.__mro__[1].__module__.partition(".")[0])
 SEARCH = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
+Json = dict[str, Any]
+TOOLS = [{"type": "web_search_20250305", "name": "web_search"}]
 PAUSED = Answer([text("I search."), SEARCH], stop_reason="pause_turn")
 
 
@@ -104,22 +107,37 @@ class Other:
         return await self._client.messages.create(**body)
 
 
+class Unreadable(Other):
+    """An object whose `create` has no signature, and no `extra_body`."""
+
+    @property
+    def create(self) -> Any:
+        async def create(**body: Any) -> Any:
+            return await self._client.messages.create(**body)
+
+        create.__signature__ = "unreadable"  # type: ignore[attr-defined]
+        return create
+
+
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("kind", ["patched", "other", "wrapped"])
+@pytest.mark.parametrize("kind", ["patched", "other", "unreadable", "wrapped"])
 async def test_another_client_is_called_through_create(kind: str, stream: bool) -> None:
     """A patched client, an object of another library, and a wrapper. A field that `create` does not have is in `extra_body`."""
-    rules = AnthropicRules(conversation())
+    rules = AnthropicRules([*conversation(), Failure(400)])
     client = rules.client()
     original = client.messages.create
     bodies: list[Json] = []
 
-    async def create(*, max_tokens: int, extra_body: Any = None, **body: Any) -> Any:
-        bodies.append({**body, "extra_body": extra_body})
-        return await original(max_tokens=max_tokens, extra_body=extra_body, **body)
+    @functools.wraps(original)
+    async def create(**body: Any) -> Any:
+        bodies.append(body)
+        return await original(**body)
 
     given: Any = client
     if kind == "patched":
         client.messages.create = create
+    elif kind == "unreadable":
+        given = Unreadable(client)
     elif kind == "other":
         given = Other(client)
     else:
@@ -127,7 +145,18 @@ async def test_another_client_is_called_through_create(kind: str, stream: bool) 
     response = await answered(AsyncSwarm(given), stream=stream, max_tokens=100)
     assert response.text == "Rain."
     assert response.messages[0]["anthropic_output"][0]["signature"]
-    assert AnthropicSource(client).max_retries == 0
+    assert AnthropicSource(client).max_retries == AnthropicSource(Other(client)).max_retries == 0
+    if kind == "patched":
+        with pytest.raises(CompletionError, match="400"):
+            await AsyncSwarm(client).run(agent(future_field=1), "Hi")
+        assert bodies[-1]["extra_body"] == {"future_field": 1}
+
+
+class Patched(anthropic.AsyncAnthropic):
+    """A class of a user that changes how requests are sent."""
+
+    async def post(self, *arguments: Any, **options: Any) -> Any:
+        return await super().post(*arguments, **options)
 
 
 @pytest.mark.parametrize("through", ["post", "create"])
@@ -136,9 +165,7 @@ async def test_the_retries_of_the_client_are_off_if_others_retry(through: str) -
     rules = AnthropicRules([Failure(529), Answer("Hi")])
     client = rules.client(max_retries=2)
     if through == "create":
-        client = type("Patched", (anthropic.AsyncAnthropic,), {"post": lambda self, *a, **o: client.post(*a, **o)})(
-            api_key="k", max_retries=2, http_client=client._client
-        )
+        client = Patched(api_key="k", max_retries=2, http_client=client._client)
     swarm = AsyncSwarm(client, rate_limits=RateLimits(requests_per_minute=1000))
     response = await swarm.run(agent(), "Hi")
     assert response.text == "Hi"
@@ -170,16 +197,15 @@ def test_a_blocking_client_is_for_swarm() -> None:
 async def test_a_pause_is_continued_five_times(stream: bool) -> None:
     """The answer is one message. A sixth pause ends it."""
     rules = AnthropicRules([PAUSED, Answer([FOUND, text("Found.")])])
-    response = await answered(
-        AsyncSwarm(rules.client()), stream=stream, tools=[{"type": "web_search_20250305", "name": "web_search"}]
-    )
+    response = await answered(AsyncSwarm(rules.client()), stream=stream, tools=TOOLS)
     assert response.text == "I search.\n\nFound."
     assert (response.usage.requests, len(response.messages)) == (2, 1)
     assert rules.requests[1]["messages"][-1] == {"role": "assistant", "content": [text("I search."), SEARCH]}
-    again = Answer([text("More.")], stop_reason="pause_turn")
-    rules = AnthropicRules([again] * 7)
+    searches = [{**SEARCH, "id": f"srv_{at}"} for at in range(7)]
+    results = [[{**FOUND, "tool_use_id": f"srv_{at - 1}"}] if at else [] for at in range(7)]
+    rules = AnthropicRules([Answer([*results[at], searches[at]], stop_reason="pause_turn") for at in range(7)])
     finished: list[Any] = []
-    async with AsyncSwarm(rules.client()).stream(agent(), "Go", deltas=stream) as run:
+    async with AsyncSwarm(rules.client()).stream(agent(tools=TOOLS), "Go", deltas=stream) as run:
         finished += [event.finish_reason async for event in run if hasattr(event, "finish_reason")]
     assert (finished, len(rules.requests), run.response.usage.requests) == (["pause_turn"], 6, 6)
 
@@ -187,13 +213,12 @@ async def test_a_pause_is_continued_five_times(stream: bool) -> None:
 async def test_each_request_of_a_pause_counts() -> None:
     """For a budget of turns, and for the rate limits, which delay it."""
     rules = AnthropicRules([PAUSED, Answer([FOUND, use("weather", city="Oslo")]), Answer("Rain.")])
-    search = {"type": "web_search_20250305", "name": "web_search"}
-    response = await AsyncSwarm(rules.client()).run(agent(tools=[search]), "Go", budget=Budget(turns=2))
+    response = await AsyncSwarm(rules.client()).run(agent(tools=TOOLS), "Go", budget=Budget(turns=2))
     assert (response.stop, response.spent, len(rules.requests)) == ("budget", "turns", 2)
     rules = AnthropicRules([PAUSED, Answer([FOUND, text("Found.")])])
     swarm = AsyncSwarm(rules.client(), rate_limits=RateLimits(requests_per_minute=1, tokens_per_minute=10**9))
     with anyio.move_on_after(0.3) as scope:
-        await swarm.run(agent(tools=[search]), "Go")
+        await swarm.run(agent(tools=TOOLS), "Go")
     assert (scope.cancelled_caught, len(rules.requests)) == (True, 1)
 
 
@@ -251,7 +276,7 @@ async def test_a_request_makes_one_span() -> None:
     rules = AnthropicRules([Answer("Hi")])
     with traced() as traces:
         await AsyncSwarm(rules.client(), middleware=[traces.middleware()]).run(agent(), "Hi")
-    assert [span.name.split()[0] for span in traces.spans] == ["chat", "invoke_agent"]
+    assert [span.name.split()[0] for span in traces.ended] == ["chat", "invoke_agent"]
 
 
 # --- the default client -----------------------------------------------------------------------------------------------
@@ -269,7 +294,7 @@ async def test_the_default_client(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("ANTHROPIC_API_KEY", " key-of-a-test\n")
     async with AsyncSwarm(api="anthropic") as swarm:
         assert type(swarm.client) is anthropic.AsyncAnthropic
-        assert (swarm.client.api_key, swarm.client.timeout.connect) == ("key-of-a-test", 60)
+        assert (swarm.client.api_key, getattr(swarm.client.timeout, "connect", None)) == ("key-of-a-test", 60)
     environment.delenv("ANTHROPIC_API_KEY")
     with pytest.raises(MissingKeyError, match="set ANTHROPIC_API_KEY"):
         await AsyncSwarm(api="anthropic").run(agent(), "Hi")

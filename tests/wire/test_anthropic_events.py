@@ -126,7 +126,7 @@ def test_a_call_that_was_cut_keeps_its_text() -> None:
 
 def test_the_summary_of_a_compaction_and_a_half_input() -> None:
     """A summary arrives in one delta. An input of a tool of the server that was cut is an empty object."""
-    pieces = [
+    pieces: list[Any] = [
         (
             0,
             {"type": "compaction", "content": None},
@@ -157,7 +157,10 @@ def test_a_paused_answer_is_one_message() -> None:
     search = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}}
     found = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
     reader, accumulator = AnthropicReader(ORIGIN), Accumulator()
-    parts = [([{"type": "text", "text": "I search."}, search], "pause_turn"), ([found], "compaction")]
+    parts: list[tuple[list[Json], str]] = [
+        ([{"type": "text", "text": "I search."}, search], "pause_turn"),
+        ([found], "compaction"),
+    ]
     for blocks, stop in [*parts, ([{"type": "text", "text": "Found."}], "end_turn")]:
         for event in events_of(whole(blocks, stop, container={"id": "c"})):
             for chunk in reader.read(event):

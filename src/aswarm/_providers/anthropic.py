@@ -16,6 +16,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, final
 from urllib.parse import urlsplit
 
+from aswarm._runtime.backend import HiddenGenerators
 from aswarm._values.errors import CompletionError, ConfigurationError
 from aswarm._values.settings import ApiName
 from aswarm._wire.accumulator import Accumulator
@@ -53,8 +54,7 @@ def is_for_anthropic(client: Any, api: ApiName) -> bool:
 
 def is_blocking_anthropic(client: Any) -> bool:
     """Return whether a client is a blocking one of the anthropic package."""
-    kind = type_of(client)
-    return is_of(kind, _PACKAGE) and not inspect.iscoroutinefunction(getattr(kind, "post", None))
+    return is_of(kind := type_of(client), _PACKAGE) and not _has_base(kind, "AsyncAPIClient")
 
 
 @final
@@ -209,7 +209,8 @@ class AnthropicSource:
         except Exception as error:
             raise failed_request(error, request) from error
         async with aclosing(reply.chunks(request)) as events:
-            async for event in events:
+            # The SDK drops its inner generators after an error, and closes the response itself.
+            while (event := await HiddenGenerators(anext(events, None), finalize=False)) is not None:
                 for chunk in reader.read(event):
                     yield chunk
 
@@ -245,7 +246,11 @@ def _response_class(client_class: type) -> Any:
 
 def _is_bedrock(client: Any) -> bool:
     """Return whether the client streams the frames of AWS, which only the SDK can decode."""
-    return any(base.__name__ == "BaseBedrockClient" for base in type_of(client).__mro__)
+    return _has_base(type_of(client), "BaseBedrockClient")
+
+
+def _has_base(kind: type, name: str) -> bool:
+    return any(base.__name__ == name for base in kind.__mro__)
 
 
 def _is_at_anthropic(client: Any) -> bool:
@@ -270,7 +275,8 @@ def _arguments(create: Callable[..., Any], body: dict[str, Any]) -> dict[str, An
         parameters = inspect.signature(create).parameters
     except (TypeError, ValueError):
         return body
-    if "extra_body" not in parameters:
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    if takes_any or "extra_body" not in parameters:
         return body
     known = {key: value for key, value in body.items() if key in parameters}
     more = {key: value for key, value in body.items() if key not in parameters}

@@ -68,9 +68,6 @@ class Spending:
         with self.common_lock():
             for spending in self.chain():
                 spending.usage += usage
-                spending.turns += usage.details.get(
-                    CONTINUED, 0
-                )  # requests of a completion that the provider has paused
 
     def common_lock(self) -> AbstractContextManager[Any]:
         """Return the lock to count with. All shared budgets have the same lock."""
@@ -218,11 +215,14 @@ class BudgetControl:
         self._prices(Usage())
 
     def add_price(self, usage: Usage, model: str | None = None) -> None:
-        """Add the price of a completion to this run and its outer runs. `model`: None for the model of the run."""
+        """Add the price of a completion, and its further requests, to this run and its outer runs. `model`: None for the model of the run."""
         prices = self._prices(usage, model)
+        paused = usage.details.get(CONTINUED, 0)  # further requests of a completion that the provider has paused
         with self._lock:
             for spending, price in prices:
                 spending.cost += price
+            for spending in self._spending.chain() if paused else ():
+                spending.turns += paused
         counts = any(
             spending.budget and (spending.budget.tokens or spending.budget.cost) for spending in self._spending.chain()
         )

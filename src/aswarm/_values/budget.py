@@ -28,7 +28,7 @@ class Budget:
     one of these two, it does not run, and the model gets the reason. If the model retries the call, the run stops.
 
     Args:
-        turns: The number of completions.
+        turns: The number of completions. If the provider pauses a completion, each further request counts, too.
         tokens: The number of input and output tokens, as the provider counts them.
         cost: The cost in US dollars, with the prices of genai-prices (extra `prices`).
         seconds: The seconds from the start of the run. At the limit, a running completion or call is cancelled.
