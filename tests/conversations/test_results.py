@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, RunError
+from aswarm import Agent, AsyncSwarm, Reply, RunError, tool
 from aswarm.conversations import SQLiteStore, SQLStore
 from aswarm.middleware import spill_results
 from aswarm.testing import Request, ScriptedModel, call
+from aswarm.tools import agent_tool
 from tests.support.conversations.stores import KINDS, change, user
 
 pytestmark = pytest.mark.anyio
@@ -95,6 +96,41 @@ async def test_a_conversation_that_is_deleted_while_a_function_runs_keeps_nothin
     response = await chat.run("Go")
     assert response.messages[-1]["content"] == "Done."
     assert len(await texts(store, "a")) == 1
+
+
+async def test_a_fork_of_a_run_that_waits_inside_has_the_results_of_the_inner_run(store: SQLStore) -> None:
+    """An agent tool has a long result and then waits. In the fork it continues, and both agents read the result."""
+
+    def rows() -> str:
+        """Return many rows."""
+        return "".join(f"row {number}\n" for number in range(20_000))
+
+    @tool(approve=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    def answer(request: Request) -> Any:
+        results = [message["content"] for message in request.messages if message["role"] == "tool"]
+        if "pay" in request.tool_names:
+            steps = [call("rows"), call("pay", call_id="p"), call("search_result", text="ROW 19999"), "Inner done."]
+        else:
+            steps = [call("inner", request="Go", call_id="i"), call("search_result", text="row 18888"), "Done."]
+        return steps[len(results)]
+
+    swarm = AsyncSwarm(ScriptedModel(answer).client(), middleware=[spill_results(500)])
+    agent = Agent(name="Outer", functions=[agent_tool(Agent(name="Inner", functions=[rows, pay]))])
+    chat = store.conversation("a", swarm, agent=agent)
+    assert (await chat.run("Go")).stop == "waiting"
+    copy = await chat.fork("b")
+    assert await store.delete("a")
+    response = await copy.resume({"i": Reply({"p": True})})
+    assert response.messages[-1]["content"] == "Done."
+    found = [message["content"] for message in response.messages if message["role"] == "tool"]
+    assert found[0] == "Inner done."
+    assert "row 18888 " in found[1]
+    (handle,) = await texts(store, "b")
+    assert found[1].startswith(f"{handle} at ")
 
 
 async def test_a_deleted_result_is_not_in_the_file(tmp_path: Path) -> None:
