@@ -68,7 +68,7 @@ async def test_a_long_result_has_a_handle_and_its_rest_is_read() -> None:
         ("read_result", {"handle": None, "start": 110_000, "length": 21}),
         ("read_result", {"handle": None, "start": 10**30}),
         ("search_result", {"text": "ROW 012345", "handle": None}),
-        ("search_result", {"text": "row 01999"}),
+        ("search_result", {"text": "row 01999", "handle": ""}),
         ("search_result", {"text": "elsewhere"}),
     )
     response = await AsyncSwarm(model.client(), middleware=[spill_results(1_000)]).run(Agent(functions=[rows]), "Go")

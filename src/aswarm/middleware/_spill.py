@@ -154,7 +154,9 @@ class _Spill:
             """
             if not 0 < len(text) <= _MOST_SOUGHT:
                 raise ToolError(f"text must have 1 to {_MOST_SOUGHT} characters")
-            return await _ResultSearch(self._kept(current_call().run), text, characters).run(handle and _handle(handle))
+            return await _ResultSearch(self._kept(current_call().run), text, characters).run(
+                _handle(handle) if handle else None
+            )
 
         return read_result, search_result
 
