@@ -14,7 +14,7 @@ import pytest
 from aswarm import Agent, AsyncSwarm, Reply, Resource, Swarm, tool
 from aswarm.conversations import SQLiteStore, without_tool_results
 from aswarm.guards import Block, guard_tool
-from aswarm.middleware import clip_results, keep_prefix
+from aswarm.middleware import clip_results, keep_prefix, spill_results
 from aswarm.skills import Skills, skills
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.skills.folders import write_skill
@@ -200,6 +200,27 @@ async def test_guards_and_trimming_see_calls_of_skills(read: Skills) -> None:
     for response in (first, second):
         assert contents(response.messages, "tool")[0] == "not run: not now"
         assert contents(response.messages, "tool")[1].startswith("Run scripts/total.py.")
+
+
+async def test_a_skill_that_is_spilled_can_be_read_to_its_end(tmp_path: Path) -> None:
+    """With `spill_results`, a fork in another process reads the rest of a skill, although the folder has changed."""
+    lines = [f"Step {number}." for number in range(300)]
+    text = "\n".join(lines)
+    folder = write_skill(tmp_path / "long", body=text)
+    spill = spill_results(500)
+    model = ScriptedModel(
+        [call("load_skill", name="long"), "Read on.", call("search_result", text=lines[150]), "Done."]
+    )
+    async with SQLiteStore(tmp_path / "chats.sqlite") as store, AsyncSwarm(model.client(), middleware=[spill]) as swarm:
+        first = await store.conversation("ann", swarm, agent=skills(folder).add_to(Agent())).run("Go")
+        await store.fork("ann", "ben")
+    (head,) = contents(first.messages, "tool")
+    assert len(head) <= 500
+    assert lines[150] not in head
+    write_skill(folder, body="Another text.")
+    async with SQLiteStore(tmp_path / "chats.sqlite") as store, AsyncSwarm(model.client(), middleware=[spill]) as swarm:
+        second = await store.conversation("ben", swarm, agent=skills(folder).add_to(Agent())).run("Go on")
+    assert f"{lines[149]} {lines[150]} {lines[151]}" in contents(second.messages, "tool")[0]
 
 
 async def test_a_script_of_a_skill_runs_in_code_mode(read: Skills) -> None:
