@@ -85,7 +85,7 @@ async def test_a_file_that_cannot_be_used_is_refused(path: Path, monkeypatch: py
     await open_and_close(newer)
     with closing(sqlite3.connect(newer)) as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(ConfigurationError, match=r"newer version of aswarm \(its format is 99, this version reads 5\)"):
+    with pytest.raises(ConfigurationError, match=r"newer version of aswarm \(its format is 99, this version reads 6\)"):
         await open_and_close(newer)
     replaced(monkeypatch, without_log)
     with pytest.raises(ConfigurationError, match="no write-ahead log there"):

@@ -30,6 +30,7 @@ PAGES = {
     "guides/evals": "evals, evaluation, llm as a judge, dataset, regression test",
     "guides/guards": "guardrails, guardrail, moderation, tripwire, jailbreak",
     "guides/history": "context window, trim history, summarize, long history, compaction, truncate, handoff filter",
+    "guides/long-results": "large tool output, long results, spill, truncate tool results, offload",
     "guides/mcp": "mcp, model context protocol, mcp server, tool filter, allowed tools, stdio",
     "guides/memory": "memory, long-term memory, remember, user profile",
     "guides/middleware": "middleware, retry, retries, fallback, cache, record, replay, hooks, callbacks, lifecycle, hedging, pii, retry "
