@@ -85,6 +85,12 @@ def sent(*messages: Message, **options: Any) -> list[Any]:
         ("claude-opus-5-5", {"reasoning_effort": "none"}, {"output_config": {"effort": "low"}}),
         (OLD, {"reasoning_effort": "high"}, {"thinking": {"type": "enabled", "budget_tokens": 16_384}}),
         ("claude-opus-4-5", {"reasoning_effort": "high"}, {"output_config": {"effort": "high"}}),
+        (
+            OLD,
+            {"reasoning_effort": "high", "max_tokens": 4_096},
+            {"thinking": {"type": "enabled", "budget_tokens": 2_048}},
+        ),
+        (OLD, {"reasoning_effort": "low", "max_tokens": 100}, {"max_tokens": 100}),
         ("claude-opus-4-1", {"reasoning_effort": "high"}, {"max_tokens": 8_192 + 16_384}),
     ],
 )
@@ -343,6 +349,10 @@ def test_answers_of_other_providers_are_text_and_calls() -> None:
     ("part", "block"),
     [
         (Image(b"p").part, {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "cA=="}}),
+        (
+            Image("data:image/jpg;base64,cA==").part,
+            {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "cA=="}},
+        ),
         (Image("https://a.b/c").part, {"type": "image", "source": {"type": "url", "url": "https://a.b/c"}}),
         (
             File(b"p", name="a.pdf").part,
@@ -415,6 +425,13 @@ def test_cache_points_are_at_the_end_of_the_tools_the_system_prompt_and_the_hist
         MARK["cache_control"]
     ]
     assert _marks(body_of(USER, {"role": "assistant", "content": "I"})) == []
+
+
+def test_a_deferred_tool_gets_no_cache_point() -> None:
+    """The API refuses it, and the tools that are loaded are in front of the deferred ones."""
+    late = {**offered("g"), "defer_loading": True}
+    tools = body_of(tools=[late, offered()])["tools"]
+    assert [(tool["name"], "cache_control" in tool) for tool in tools] == [("f", True), ("g", False)]
 
 
 def _marks(body: Mapping[str, Any]) -> list[Any]:

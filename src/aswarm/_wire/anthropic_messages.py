@@ -254,7 +254,7 @@ def _decoded(url: str) -> tuple[str | None, str]:
         if not url.startswith(("https:", "http:")):
             raise ValueError('it must be an address that starts with "https:", or "data:...;base64,..."')
         return None, ""
-    return match[1], match[2]
+    return match[1].replace("image/jpg", "image/jpeg"), match[2]
 
 
 # By type: the function that makes the block, and the keys that it reads.

@@ -35,7 +35,7 @@ _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _COMBINED = ("allOf", "anyOf", "oneOf")  # the API refuses them at the top of the parameters of a tool
 _EFFORTS = {"minimal": "low"}
 _BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 32_768, "max": 32_768}
-_LEAST_EFFORT = "low"
+_LEAST_EFFORT, _LEAST_BUDGET = "low", 1_024
 
 
 class AnthropicRequest(NamedTuple):
@@ -132,14 +132,17 @@ def _settings(chat: Mapping[str, Any], model: Model) -> dict[str, Any]:
     metadata = chat.get("metadata") or ({"user_id": user} if user else None)
     thinking, effort = _thinking(chat, model)
     budget: int = thinking.get("budget_tokens") or 0
-    limit = next((chat[key] for key in LIMITS if key in chat), None)
     return {
         **body,
-        "max_tokens": limit or (model.max_tokens if model.max_tokens > budget else model.max_tokens + budget),
+        "max_tokens": _limit(chat) or (model.max_tokens if model.max_tokens > budget else model.max_tokens + budget),
         "metadata": metadata,
         "thinking": thinking,
         "output_config": {**effort, **(chat.get("output_config") or {})},
     }
+
+
+def _limit(chat: Mapping[str, Any]) -> int | None:
+    return next((chat[key] for key in LIMITS if key in chat), None)
 
 
 def _thinking(chat: Mapping[str, Any], model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -155,7 +158,11 @@ def _thinking(chat: Mapping[str, Any], model: Model) -> tuple[dict[str, Any], di
     level = {"effort": _EFFORTS.get(effort, effort)} if model.has_effort else {}
     if model.is_adaptive:
         return own or {"type": "adaptive"}, level
-    return own or {"type": "enabled", "budget_tokens": _BUDGETS.get(effort, _BUDGETS["medium"])}, level
+    budget = _BUDGETS.get(effort, _BUDGETS["medium"])
+    if (limit := _limit(chat)) is not None:  # the API refuses a budget that leaves no tokens for the answer
+        budget = min(budget, limit // 2)
+    enabled = {"type": "enabled", "budget_tokens": budget} if budget >= _LEAST_BUDGET else {}
+    return own or enabled, level
 
 
 def _has_budget(body: Mapping[str, Any]) -> bool:
@@ -298,8 +305,9 @@ def _mark(body: dict[str, Any], mark: Any) -> None:
     parts = [body["tools"], body["system"], *(message["content"] for message in body["messages"])]
     if not mark or any("cache_control" in block for blocks in parts for block in blocks):
         return
-    for key in ("tools", "system"):
-        body[key] = _marked(body[key], mark)
+    loaded = [tool for tool in body["tools"] if not tool.get("defer_loading")]
+    deferred = [tool for tool in body["tools"] if tool.get("defer_loading")]  # the API refuses a cache point there
+    body["tools"], body["system"] = [*_marked(loaded, mark), *deferred], _marked(body["system"], mark)
     *messages, last = body["messages"]
     if last["role"] != "assistant":
         body["messages"] = [*messages, {**last, "content": _marked(last["content"], mark)}]
