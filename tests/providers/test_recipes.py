@@ -29,6 +29,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in ("NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "OPENAI_ADMIN_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://api.openai.com/v1")  # the SDK takes this by itself, with https
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://api.anthropic.com")
     return monkeypatch
 
 

@@ -50,6 +50,15 @@ def test_known_prices() -> None:
     assert price_of("gpt-4o-2024-11-20", used(MILLION, 0), {}) == Decimal("2.5")
 
 
+def test_writes_of_one_hour_to_the_cache_have_their_own_price() -> None:
+    """For one completion, and for a sum. More of them than of all writes are a mistake of the server."""
+    for long_writes, expected in ((0, "3.75"), (MILLION, "6"), (9 * MILLION, "6"), (None, "3.75")):
+        usage = used(MILLION, 0, cache_write_tokens=MILLION, cache_write_1h_tokens=long_writes)
+        assert price_of("claude-sonnet-4-6", usage, {}) == Decimal(expected)
+        set_price(usage, "claude-sonnet-4-6", None, {})
+        assert usage.cost == pytest.approx(float(expected))
+
+
 def test_more_cached_tokens_than_tokens() -> None:
     assert price_of("gpt-4o", used(MILLION, 0, cached_tokens=9 * MILLION), {}) == Decimal("1.25")
     for wrong in ("many", None, -5):

@@ -20,8 +20,19 @@ from openai.types.responses.response_create_params import (
 from pydantic import TypeAdapter, ValidationError
 
 from aswarm.testing import ScriptedAnswer, call
+from tests.support.anthropic_checks import fault as claude_fault
 from tests.support.contract.documentation import PROJECT, Block, blocks_of
-from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse, sse_response, whole, whole_response
+from tests.support.providers.claude import spoken_by_claude
+from tests.support.providers.loopback import (
+    LoopbackServer,
+    Reply,
+    is_for_claude,
+    serve,
+    sse,
+    sse_response,
+    whole,
+    whole_response,
+)
 
 PAGE = PROJECT / "docs/guides/providers.md"
 KEY = "key-of-a-test"
@@ -85,6 +96,8 @@ class Provider:
             return 401, f"the key is missing in {headers}"
         if missing := {name: value for name, value in self.headers.items() if headers.get(name) != value}:
             return 400, f"these headers are missing: {missing}"
+        if self.url.endswith("/messages"):
+            return (400, reason) if (reason := claude_fault(body, None)) else None
         reason = (_responses_fault if self.is_responses else _chat_fault)(body) or self.refuses(body)
         return (400, reason) if reason else None
 
@@ -145,7 +158,7 @@ PROVIDERS = {
         refuses=_gemini_refuses,
         on_call=_SIGNED,
     ),
-    "Anthropic": Provider("http://api.anthropic.com/v1/chat/completions", {"max_tokens": 4096}),
+    "Anthropic": Provider("http://api.anthropic.com/v1/messages", {"output_config": {"effort": "low"}}),
     "vLLM": Provider(
         "http://127.0.0.1:8000/v1/chat/completions",
         {"chat_template_kwargs": {"enable_thinking": False}},
@@ -185,13 +198,15 @@ async def provider_server(provider: Provider) -> AsyncIterator[LoopbackServer]:
 
 def _answer(provider: Provider, body: Body) -> Reply:
     texts = json.dumps(body.get("input") or body["messages"])
-    has_result = re.search(r'"(role": "tool|type": "function_call_output)"', texts)
+    has_result = re.search(r'"(role": "tool|type": "(function_call_output|tool_result))"', texts)
     answer = (
         ScriptedAnswer("Fine.")
         if has_result
         else ScriptedAnswer("Wait.", [call("look", city="Oslo")], provider.on_message)
     )
     streamed = bool(body.get("stream"))
+    if is_for_claude(body):
+        return spoken_by_claude(answer, body, cut=3)
     if provider.is_responses:
         return sse_response(answer, cut=3) if streamed else whole_response(answer)
     if streamed and not (body.get("stream_options") or {}).get("include_usage"):
