@@ -15,6 +15,7 @@ import pytest
 from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Reply, Response, agent_tool
 from aswarm.code import code_tool
 from aswarm.mcp import MCPServer
+from aswarm.middleware import keep_prefix
 from aswarm.runs import LocalRuns, NewRun
 from aswarm.testing import ScriptedModel, call
 from tests.support.mcp.mcp_servers import Tools, make_server
@@ -74,6 +75,29 @@ async def test_a_run_keeps_its_tools_and_the_next_run_has_the_new_ones(tools: To
     assert texts(model)[2] == texts(model)[0] != texts(model)[1] == texts(model)[4]
     assert [m["content"] for m in first.messages if m["role"] == "tool"][2].startswith("Error: Tool gone not found")
     assert [name for name, _ in tools.calls] == ["echo", "echo"]
+
+
+@pytest.mark.parametrize("declares", [True, False])
+async def test_the_agents_of_a_run_change_together(tools: Tools, declares: bool) -> None:
+    """Also for `keep_prefix`, which compares their tools; a change before a handoff is for the next run."""
+    script = [call("transfer_to_sales"), "Sold.", call("transfer_to_sales"), "Sold again."]
+    model = ScriptedModel(script)
+    async with MCPServer(make_server(tools)) as shop:
+
+        def transfer_to_sales() -> Agent:
+            tools.listed = [*tools.listed, listed(f"later_{len(tools.listed)}")]
+            return sales
+
+        sales = Agent(name="Sales", functions=[*shop.functions])
+        triage = Agent(name="Triage", functions=[*shop.functions, sales if declares else transfer_to_sales])
+        tools.listed = list(NEW)
+        middleware = [shop.latest_tools, keep_prefix(triage, sales)]
+        async with AsyncSwarm(model.client(), middleware=middleware) as swarm:
+            assert (await swarm.run(triage, "Go")).text == "Sold."
+            await swarm.run(triage, "Again")
+    first, second, third, last = offered(model)
+    assert first == second == ["echo", "later", "transfer_to_sales"]
+    assert third == last == ["echo", "later", *([] if declares else ["later_2"]), "transfer_to_sales"]
 
 
 async def test_an_agent_with_some_tools_never_gets_others(tools: Tools) -> None:

@@ -19,7 +19,16 @@ from mcp.types import Tool as ServerTool
 from aswarm._values.agent import Agent
 from aswarm._values.messages import call_name
 from aswarm._values.text import NO_RUN
-from aswarm.extensions import CompletionRequest, Handlers, Started, Tool, ToolCall, ToolOutcome, tools_of
+from aswarm.extensions import (
+    AgentDirectory,
+    CompletionRequest,
+    Handlers,
+    Started,
+    Tool,
+    ToolCall,
+    ToolOutcome,
+    tools_of,
+)
 
 logger = logging.getLogger("aswarm")
 
@@ -142,5 +151,7 @@ class RunTools:
         if not self._is_read:
             await self._read()
             self._is_read = True
-        self._tools.update(agent)
-        self._sent.setdefault(id(agent), (agent, self._tools.schemas(agent)))  # another call may have done it meanwhile
+        # All agents of the run together, because `keep_prefix` compares their tools, and a later handoff is in the same run.
+        for reached in AgentDirectory((agent,)).reached:
+            self._tools.update(reached)
+            self._sent.setdefault(id(reached), (reached, self._tools.schemas(reached)))
