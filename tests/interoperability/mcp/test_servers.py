@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ import httpx
 import pytest
 from mcp import StdioServerParameters
 
-from aswarm import Agent, AsyncSwarm
+from aswarm import Agent, AsyncSwarm, ToolError
 from aswarm.events import ToolProgress
-from aswarm.mcp import MCPServer
+from aswarm.mcp import MCPServer, resource_functions
 from aswarm.testing import ScriptedModel, call
 
 PACKAGES = Path(os.environ["MCP_PACKAGES"], "node_modules")
@@ -82,10 +83,11 @@ def until_served(port: int) -> None:
             return
 
 
-async def told(server: MCPServer, *turns: Any) -> list[Any]:
-    """Return the texts that the model reads in a run with these calls."""
+async def told(server: MCPServer | list[Any], *turns: Any) -> list[Any]:
+    """Return the texts that the model reads in a run with these calls. `server`: or the functions of an agent."""
+    functions = server.functions if isinstance(server, MCPServer) else server
     async with AsyncSwarm(ScriptedModel([*turns, "Done."]).client()) as swarm:
-        response = await swarm.run(Agent(functions=[*server.functions]), "Go")
+        response = await swarm.run(Agent(functions=[*functions]), "Go")
     return [message["content"] for message in response.messages if message["role"] == "tool"]
 
 
@@ -131,6 +133,50 @@ async def test_server_everything_over_http() -> None:
     with everything_over_http() as url:
         async with MCPServer(url, timeout=20) as server:
             await use_everything(server)
+
+
+@both
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_server_everything_beside_its_tools(transport: str) -> None:
+    """Its resources within an allow list, as texts and as data; its prompts with arguments, and with a resource inside."""
+    with everything_over_http() if transport == "http" else nullcontext(EVERYTHING) as place:
+        async with MCPServer(place, timeout=20) as server:
+            functions = resource_functions({server: ["demo://resource/dynamic/", "demo://resource/static/"]})
+            listed, text, blob, missing, refused = await told(
+                functions,
+                call("list_resources"),
+                [
+                    call("read_resource", uri=f"demo://resource/{each}")
+                    for each in ("dynamic/text/1", "dynamic/blob/2", "static/no")
+                ],
+                call("read_resource", uri="demo://resource/dynamic/text/%2e%2e/%2e%2e/static/document/features.md"),
+            )
+            assert {"demo://resource/dynamic/text/{resourceId}", "demo://resource/static/document/features.md"} <= {
+                line.split()[0] for line in listed.splitlines()
+            }
+            assert text.startswith("Resource 1: This is a plaintext resource")
+            assert blob.startswith("Resource 2: This is a base64 blob")
+            assert "not found" in missing
+            assert "is not allowed" in refused
+            named = {prompt.name: [each.name for each in prompt.arguments or ()] for prompt in await server.prompts()}
+            assert named["args-prompt"] == ["city", "state"]
+            assert await server.prompt("args-prompt", {"city": "Oslo"}) == "What's weather in Oslo?"
+            content = await server.prompt("resource-prompt", {"resourceType": "Text", "resourceId": "1"})
+            assert "Resource 1: This is a plaintext resource" in content
+            with pytest.raises(ToolError, match="city"):
+                await server.prompt("args-prompt")
+
+
+@both
+async def test_server_everything_dies_between_two_reads() -> None:
+    """The next read starts it again."""
+    async with MCPServer(EVERYTHING, timeout=20) as server:
+        before = children()
+        for process in before:
+            os.kill(int(process), signal.SIGKILL)
+        assert (await server.read_resource("demo://resource/dynamic/text/1")).contents
+        assert children().isdisjoint(before)
+    assert not children()
 
 
 @both

@@ -411,6 +411,33 @@ def test_images_and_files_are_sent(tabs: Tabs, service: httpx.Client) -> None:
     assert user_contents(service, page) == [[{"type": "text", "text": "hello again"}, *content[1:]]]
 
 
+def test_a_prompt_stands_in_the_box_before_it_is_sent(tabs: Tabs, service: httpx.Client) -> None:
+    """Its arguments are asked for, an error is shown, and the user may change the text. An image stays with it."""
+    page = tabs.open()
+    page.get_by_label("Message", exact=True).fill("hello")
+    page.get_by_role("button", name="Insert a prompt").click()
+    page.get_by_role("combobox", name="Prompt").select_option("The weather")
+    page.get_by_role("button", name="Insert", exact=True).click()  # without the city, which is required
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.get_by_label("city").fill("nowhere")
+    page.get_by_role("button", name="Insert", exact=True).click()
+    expect(page.get_by_role("alert")).to_have_text("there is no such city")
+    page.get_by_label("city").fill("Oslo")
+    page.get_by_label("day").fill("today")
+    page.get_by_label("day").fill("")
+    page.get_by_role("button", name="Insert", exact=True).click()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("hello\n\nhello, {'city': 'Oslo'}")
+    page.get_by_label("Message", exact=True).fill("")
+    page.get_by_role("button", name="Insert a prompt").click()
+    page.get_by_role("button", name="Insert", exact=True).click()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("hello, a picture")
+    page.get_by_label("Message", exact=True).press("Enter")
+    wait_for_end(page)
+    [content] = user_contents(service, page)
+    assert [part["type"] for part in content] == ["text", "image_url"]
+    expect(page.locator(".bubble img")).to_be_visible()
+
+
 def test_an_image_alone_is_sent_when_it_is_pasted_or_dropped(tabs: Tabs, service: httpx.Client) -> None:
     """A message needs no text beside it."""
     page = tabs.open()

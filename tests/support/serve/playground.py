@@ -13,10 +13,11 @@ from typing import Any
 
 import anyio
 import uvicorn
+from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from aswarm import Agent, AsyncSwarm, Hold, Image, Result, current_call, external_tool, tool
+from aswarm import Agent, AsyncSwarm, Hold, Image, Result, ToolError, current_call, external_tool, tool
 from aswarm.guards import CheckedInput, guard_input
 from aswarm.runs import show_everything
 from aswarm.serve import Playground, Service, bearer, create_app, local_only
@@ -232,7 +233,45 @@ def no_homework(checked: CheckedInput) -> None:
     """Let each message pass."""
 
 
+class Argument(BaseModel):
+    """An argument of a prompt."""
+
+    name: str
+    description: str = ""
+    required: bool = False
+
+
+class Prompt(BaseModel):
+    """A prompt of a server, in the form of the SDK of MCP, which these tests do not need."""
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+    arguments: list[Argument] | None = None
+
+
+class Desk:
+    """A server with prompts."""
+
+    async def prompts(self) -> list[Prompt]:
+        """Return two prompts."""
+        city = Argument(name="city", description="Where?", required=True)
+        return [
+            Prompt(name="hello"),
+            Prompt(name="weather", title="The weather", description="Ask.", arguments=[city, Argument(name="day")]),
+        ]
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> Any:
+        """Return the content; "nowhere" is an error."""
+        if name == "hello":
+            return [{"type": "text", "text": "hello, a picture"}, Image(b"<svg/>", media_type="image/svg+xml").part]
+        if arguments["city"] == "nowhere":
+            raise ToolError("there is no such city")
+        return f"hello, {arguments}"
+
+
 PAGE = Playground(
+    prompts=[Desk()],
     models=["gpt-4o", "gpt-4o-mini", "gpt-5"],
     context_edits=True,
     questions=["Where are my orders?", "I want a refund for a lamp that arrived broken", "Remember the context"],
