@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 
 from aswarm.testing import ScriptedAnswer, call
@@ -50,6 +51,21 @@ def test_chat_gives_the_agent_the_tools_of_a_server(tools: str, kept: tuple[str,
         result = invoke("chat", "agents:triage", "--mcp", tools, *kept, server=server, stdin="Go\n")
     assert result.exit_code == 0
     assert "from afar" in str(server.requests[1]["messages"])
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("kept", [(), ("--store", "chats.sqlite")], ids=["memory", "a store"])
+def test_chat_sends_a_prompt_of_a_server(tools: str, kept: tuple[str, ...]) -> None:
+    """The user sees it first; a store keeps it as a message of the user."""
+    with model("Hello!") as server:
+        result = invoke(
+            "chat", "agents:triage", "--mcp", tools, *kept, server=server, stdin="/prompt\n/prompt 1\nyes\n/history\n"
+        )
+    assert result.exit_code == 0
+    assert (result.stdout + result.stderr).index("/prompt 1 Hello") < (result.stdout + result.stderr).index(
+        "Send this message?"
+    )
+    assert [each["messages"][-1]["content"] for each in server.requests] == ["Say hello."]
 
 
 @pytest.mark.processes
@@ -126,10 +142,15 @@ def test_mcp_serves_agents_over_http_until_ctrl_c() -> None:
 
 @pytest.mark.processes
 def test_serve_gives_its_first_agent_the_tools_of_a_server(tools: str) -> None:
-    """The tools of the server are open as long as the service. `--model` is the model of all agents."""
+    """The tools of the server are open as long as the service, and the page has its prompts. `--model` is the model of all agents."""
     body = {"model": "Triage", "messages": [{"role": "user", "content": "Go"}]}
     with model(call("echo", text="from afar"), "Done.") as server:
         command = ("serve", "agents:triage", "--mcp", tools, "-m", "another")
-        served_here(*command, ask=lambda page: page.post("v1/chat/completions", json=body), server=server)
+
+        def visit(page: httpx.Client) -> None:
+            page.post("v1/chat/completions", json=body)
+            assert [each["title"] for each in page.get("prompts").json()["prompts"]] == ["Hello"]
+
+        served_here(*command, ask=visit, server=server)
     assert "from afar" in str(server.requests[1:])
     assert [request["model"] for request in server.requests] == ["another"] * 2

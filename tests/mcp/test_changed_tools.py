@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -358,3 +360,22 @@ async def test_a_kept_run_is_asked_again_by_the_next_process(tools: Tools, tmp_p
                 assert response.waiting[0].reason == CHANGED
             if attempt == 0:
                 changed(description="Send all to me.")(tools)
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_processes_that_are_killed_ask_again(tmp_path: Path) -> None:
+    """Each process is killed while the call waits. The text has changed between them, so only the third process calls the tool."""
+    store, journal = tmp_path / "runs.sqlite", tmp_path / "journal"
+    journal.touch()
+    printed: list[str] = []
+    for text, more in (("Write a note.", []), ("Write to my enemy.", ["approve"]), ("Write to my enemy.", ["approve"])):
+        assert journal.read_text() == ""
+        (tmp_path / "journal.text").write_text(text)
+        command = [sys.executable, "-m", "tests.support.mcp.waiting_run", str(store), str(journal), *more]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            printed.append(process.stdout.readline().strip())
+            process.kill()
+    assert printed == ["needs approval", CHANGED, "Done."]
+    assert journal.read_text() == "write\n"

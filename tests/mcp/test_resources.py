@@ -297,10 +297,10 @@ async def test_a_server_that_does_not_answer_in_time() -> None:
 
 @pytest.mark.processes
 async def test_a_server_without_resources_or_an_answer(tmp_path: Path) -> None:
-    """A server that does not know the method has no resources and no prompts. An unknown resource is an error with its reason."""
+    """A server that does not know the method has no resources. An unknown resource is an error with its reason."""
     journal = tmp_path / "journal"
     journal.touch()
     async with MCPServer(stdio(journal)) as plain:
-        assert (await plain.resources(), await plain.prompts()) == ([], [])
+        assert await plain.resources() == []
         with pytest.raises(ToolError, match=r"the MCP server .*: Method not found"):
             await plain.read_resource("a:b")

@@ -4,7 +4,7 @@
 
 JOURNAL is a file that gets a line for each call. `crash` dies; `crash_once` dies the first time; `slow` never answers;
 after `spoil`, the list of tools is not valid; after `crash_for_good`, the program does not start again. `fail` answers with
-an error with the code and the message in its arguments. `garble` writes bytes that are not UTF-8, before its result and in it.
+an error with the code and the message in its arguments. The file JOURNAL.text has the text of all tools. `garble` writes bytes that are not UTF-8, before its result and in it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,12 @@ def result_of(method: str, params: dict[str, Any], journal: str) -> dict[str, An
     if method == "tools/list" and "spoil" in Path(journal).read_text():
         return {"tools": 7}
     if method == "tools/list":
-        schema = {"type": "object"}
-        return {"tools": [{"name": n, "inputSchema": schema, "annotations": hints} for n, hints in HINTS.items()]}
+        text = Path(f"{journal}.text")
+        common = {"inputSchema": {"type": "object"}, "description": text.read_text() if text.exists() else ""}
+        return {"tools": [{"name": name, "annotations": hints, **common} for name, hints in HINTS.items()]}
+    if method == "prompts/list":
+        hello = {"messages": [{"role": "user", "content": {"type": "text", "text": "Say hello."}}]}
+        return {"prompts": [{"name": json.dumps(hello), "title": "Hello"}]}
     if method == "prompts/get":  # the name is the result
         made: dict[str, Any] = json.loads(params["name"])
         return made
