@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from aswarm import Agent, AsyncSwarm, Output, tool
+from aswarm import Agent, AsyncSwarm, Output, Reply, agent_tool, tool
+from aswarm.code import code_tool
 from aswarm.conversations import last
 from aswarm.middleware import MiddlewareWithTools, fallback, keep_prefix, redact, summarize
 from aswarm.testing import ScriptedModel, call
@@ -215,3 +216,37 @@ async def test_a_history_of_another_program_is_valid(url: str) -> None:
     await swarm.run(plain, [*history, {"role": "user", "content": "Last"}])
     assert len(rules.refused) == (1 if url == PROXY else 0)
     assert thought(rules.requests[-1])[-1] == "New."
+
+
+async def test_code_that_waits_for_an_approval_keeps_the_thinking() -> None:
+    """The code continues in another process, and its call is behind the thinking that has made it."""
+    sent: list[int] = []
+
+    @tool(approve=True)
+    async def send(x: int) -> str:
+        """Send."""
+        sent.append(x)
+        return "sent"
+
+    agent = plain.model_copy(update={"functions": [code_tool(look, send)]})
+    code = "a = await look(x=1)\nb = await send(x=2)\na + b"
+    rules = AnthropicRules([[thinking("Code."), use("run_code", 1, code=code)], "Sent."])
+    response = await swarm_of(rules).run(agent, "Hi")
+    (waiting,) = response.waiting
+    (inside,) = waiting.data["waiting"]
+    stored = json.dumps([{"role": "user", "content": "Hi"}, *response.messages], sort_keys=True)
+    await swarm_of(rules).run(agent, json.loads(stored), resume={waiting.id: Reply({inside["id"]: True})})
+    assert sent == [2]
+    assert thought(rules.requests[-1]) == ["Code."]
+    assert not rules.refused
+
+
+async def test_an_agent_as_a_tool_has_its_own_thinking() -> None:
+    """The thinking of the inner conversation is not in the outer one, and the other way round."""
+    inner = Agent(name="Inner", model=MODEL, functions=[look])
+    outer = plain.model_copy(update={"functions": [agent_tool(inner, name="ask")]})
+    asked = [thinking("Ask."), use("ask", 1, request="Look.")]
+    rules = AnthropicRules([asked, *looking(1), "Seen.", "Done."])
+    await swarm_of(rules).run(outer, "Hi")
+    assert [*map(thought, rules.requests)] == [[], [], ["Look 1."], ["Ask."]]
+    assert not rules.refused
