@@ -19,6 +19,7 @@ from aswarm.code import code_tool
 from aswarm.conversations import last
 from aswarm.middleware import MiddlewareWithTools, fallback, keep_prefix, redact, summarize
 from aswarm.testing import ScriptedModel, call
+from aswarm.tools import tool_search
 from tests.support.anthropic_rules import AnthropicRules, Failure, text, thinking, use
 
 pytestmark = pytest.mark.anyio
@@ -249,4 +250,20 @@ async def test_an_agent_as_a_tool_has_its_own_thinking() -> None:
     rules = AnthropicRules([asked, *looking(1), "Seen.", "Done."])
     await swarm_of(rules).run(outer, "Hi")
     assert [*map(thought, rules.requests)] == [[], [], ["Look 1."], ["Ask."]]
+    assert not rules.refused
+
+
+@pytest.mark.parametrize(("mode", "kept"), [("auto", ["Find.", "Call."]), ("append", ["Call."])])
+async def test_a_found_tool_keeps_the_thinking_if_the_tools_stay_the_same(mode: Any, kept: list[str]) -> None:
+    """A tool at the end of the list changes the prefix once. By default, the list does not change."""
+    late = tool(defer=True)(look)
+    agent = plain.model_copy(update={"functions": [tool_search(mode), late]})
+    called = use("call_found_tool", 1, name="look", arguments={"x": 1}) if mode == "auto" else use("look", 1, x=1)
+    rules = AnthropicRules(
+        [[thinking("Find."), use("search_tools", 1, query="look")], [thinking("Call."), called], "Done."]
+    )
+    response = await swarm_of(rules).run(agent, "Hi")
+    assert response.text == "Done."
+    assert "seen 1" in json.dumps(response.messages)
+    assert thought(rules.requests[-1]) == kept
     assert not rules.refused
