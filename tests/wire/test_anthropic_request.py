@@ -45,7 +45,7 @@ def body_of(*messages: Message, **options: Any) -> dict[str, Any]:
     """The body for these messages; the server must accept it, and the request must stay."""
     request = request_of(*messages, **options)
     before = copy.deepcopy(request.body)
-    body = anthropic_request(request).body
+    body = anthropic_request(request)[0]
     assert request.body == before
     assert fault(body, frozenset(betas_of(body))) is None
     return body
@@ -275,7 +275,7 @@ def test_the_ids_of_all_calls_are_different() -> None:
     assert [turn["content"][-1].get("id") or turn["content"][-1].get("tool_use_id") for turn in turns[1:]] == [
         "t1", "t1", "t1_2", "t1_2",
     ]  # fmt: skip
-    assert anthropic_request(CompletionRequest(Agent(), {"model": OLD, "messages": [answer("no.call")]})).body[
+    assert anthropic_request(CompletionRequest(Agent(), {"model": OLD, "messages": [answer("no.call")]}))[0][
         "messages"
     ] == [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "no_call_1", "content": "done", **MARK}]}]
 
@@ -317,7 +317,7 @@ def test_a_history_without_messages_gets_a_turn_of_the_user() -> None:
     request = build_request(
         Agent(model=OLD), "Begin.", [{"role": "user", "content": " "}], [], None, RequestSettings(False)
     )
-    assert anthropic_request(request).body["messages"][0]["content"] == [said("Continue.", **MARK)]
+    assert anthropic_request(request)[0]["messages"][0]["content"] == [said("Continue.", **MARK)]
 
 
 def test_answers_of_other_providers_are_text_and_calls() -> None:
@@ -448,7 +448,7 @@ def test_a_run_reuses_the_messages_of_its_earlier_request() -> None:
         body = {"model": NEW, "messages": wire[:count], **changed}
         fresh = anthropic_request(CompletionRequest(Agent(), body))
         assert anthropic_request(CompletionRequest(Agent(), body, _known=known)) == fresh
-        return fresh.body["messages"]
+        return fresh[0]["messages"]
 
     made(3)
     assert known.turns is not None

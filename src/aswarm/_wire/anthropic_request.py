@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_object
@@ -20,7 +20,7 @@ from .anthropic_messages import SentTurns, Way, split_system, start_of_thinking
 from .anthropic_models import Model, model_named
 from .anthropic_schema import accepted_schema, are_few
 from .request import CompletionRequest, has_allowed_tools, is_forced, is_requiring, without_allowed_tools
-from .responses_request import CHAT_ONLY, LIMITS
+from .responses_request import CHAT_ONLY, LIMITS, check_limits
 
 BETA = "thinking-binding-controls-2026-08-01"
 # A whole answer with a larger limit may take longer than ten minutes, which is the time limit of Anthropic's client.
@@ -38,17 +38,10 @@ _BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xh
 _LEAST_EFFORT, _LEAST_BUDGET = "low", 1_024
 
 
-class AnthropicRequest(NamedTuple):
-    """A body for `/v1/messages`, and the `origin` for the message of its answer."""
-
-    body: dict[str, Any]
-    origin: dict[str, Any]
-
-
 def anthropic_request(
     request: CompletionRequest, *, is_claude_api: bool = True, thinking: bool = True
-) -> AnthropicRequest:
-    """Return the body and the origin for a request, which does not change.
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the body for `/v1/messages`, and the origin for the message of its answer. The request does not change.
 
     `is_claude_api`: whether the server has the newest features: messages with the role `system`, and `block_binding`.
     `thinking`: whether thinking of the history is sent back, as far as it is valid. Raises ConfigurationError for a setting or a
@@ -64,7 +57,7 @@ def anthropic_request(
     strict = _strict_schemas(chat, model)
     body = _settings(chat, model)
     body["tools"] = [_tool(tool, strict) for tool in chat.get("tools") or ()]
-    system += _format(chat, model, body, strict)
+    system += _format(chat, body, strict)
     messages = [*messages, *_choice(request, chat, model, body)]
     start = digest("", [body["tools"], system])
     may_continue = model.continues_text and not _has_budget(body)
@@ -78,7 +71,7 @@ def anthropic_request(
     _mark(body, chat.get("cache_control", _DEFAULT_MARK))
     filled = {key: value for key, value in body.items() if value not in (None, [], {}) or key == "messages"}
     origin = {"model": name, "prefix": turns.prefix}
-    return AnthropicRequest(filled, origin if thinking else {**origin, ALONE: True})
+    return filled, origin if thinking else {**origin, ALONE: True}
 
 
 def needs_stream(body: Mapping[str, Any]) -> bool:
@@ -98,10 +91,9 @@ def continued(body: Mapping[str, Any], blocks: Sequence[Block]) -> dict[str, Any
 
 def _turns(request: CompletionRequest, messages: Sequence[Message], way: Way, start: str) -> SentTurns:
     known = request._known
-    earlier = known.turns if known is not None else None
-    first = (
-        earlier if earlier is not None and earlier.is_start_of(messages, way, start) else SentTurns(way, start, start)
-    )
+    first = known.turns if known is not None else None
+    if first is None or not first.is_start_of(messages, way, start):
+        first = SentTurns(way, start, start)
     settled, turns = first.extended(messages)
     if known is not None:
         known.turns = settled
@@ -118,10 +110,7 @@ def _check(chat: Mapping[str, Any]) -> None:
                 f"model_settings has {key!r}, which the Messages API does not have; remove the setting, or set it to None "
                 "for this agent"
             )
-    if len(limits := {*LIMITS} & chat.keys()) > 1:
-        raise ConfigurationError(
-            f"model_settings has {' and '.join(map(repr, sorted(limits)))}, which are one setting; remove all but one"
-        )
+    check_limits(chat)
 
 
 def _settings(chat: Mapping[str, Any], model: Model) -> dict[str, Any]:
@@ -172,13 +161,10 @@ def _has_budget(body: Mapping[str, Any]) -> bool:
 def _ask_for_drops(body: dict[str, Any]) -> None:
     """Let the server drop thinking whose prefix has changed: the history may be of another program, without digests."""
     thinking: dict[str, Any] = body["thinking"]
-    if thinking.get("type", "adaptive") == "adaptive" and any(map(_has_thinking, body["messages"])):
+    has_blocks = any(block["type"] in THINKING for message in body["messages"] for block in message["content"])
+    if has_blocks and thinking.get("type", "adaptive") == "adaptive":
         binding = {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
         body["thinking"] = {"type": "adaptive", **binding, **thinking}
-
-
-def _has_thinking(message: Mapping[str, Any]) -> bool:
-    return message["role"] == "assistant" and any(block["type"] in THINKING for block in message["content"])
 
 
 def _without_thinking_in_loop(body: dict[str, Any]) -> None:
@@ -205,10 +191,8 @@ def _strict_schemas(chat: Mapping[str, Any], model: Model) -> dict[str, dict[str
 
     The result is empty if the model has no such schemas, or if they are more than the API can compile.
     """
-    wanted = {
-        function["name"]: function for tool in chat.get("tools") or () if (function := _function(tool)).get("strict")
-    }
-    schemas = {name: accepted_schema(function.get("parameters") or _NO_PARAMETERS) for name, function in wanted.items()}
+    functions = [function for function in map(_function, chat.get("tools") or ()) if function.get("strict")]
+    schemas = {each["name"]: accepted_schema(each.get("parameters") or _NO_PARAMETERS) for each in functions}
     if (answer := _answer_schema(chat)) is not None:
         schemas[""] = accepted_schema(answer)
     accepted = {name: schema for name, schema in schemas.items() if schema is not None}
@@ -232,10 +216,8 @@ def _tool(tool: Any, strict: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             raise ConfigurationError("model_settings has a custom tool of OpenAI, which the Messages API does not have")
         return {**tool}
     name, parameters = function["name"], function.get("parameters") or _NO_PARAMETERS
-    schema = strict.get(name) or {
-        "type": "object",
-        **{key: parameters[key] for key in parameters if key not in _COMBINED},
-    }
+    plain = {key: value for key, value in parameters.items() if key not in _COMBINED}
+    schema = strict.get(name) or {"type": "object", **plain}
     more = {key: value for key, value in tool.items() if key not in ("type", "function")}
     described = {"description": function["description"]} if function.get("description") else {}
     return {"name": name, **described, "input_schema": schema, **({"strict": True} if name in strict else {}), **more}
@@ -277,9 +259,7 @@ def _answer_schema(chat: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return named.get("schema") if is_object(named) else None
 
 
-def _format(
-    chat: Mapping[str, Any], model: Model, body: dict[str, Any], strict: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Block]:
+def _format(chat: Mapping[str, Any], body: dict[str, Any], strict: Mapping[str, Any]) -> Iterator[Block]:
     """Set the format of the answer. Yield a sentence for the system prompt if the API has no format for the schema.
 
     The type "json_object" needs nothing: the instructions already ask for JSON, because other APIs demand it.

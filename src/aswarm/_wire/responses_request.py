@@ -78,10 +78,7 @@ def responses_body(
     for key in body:
         if key in _CHECKED:
             _check(key, body[key])
-    if len(limits := {*LIMITS} & body.keys()) > 1:
-        raise ConfigurationError(
-            f"model_settings has {' and '.join(map(repr, sorted(limits)))}, which are one setting; remove all but one"
-        )
+    check_limits(body)
     settings = {_RENAMED.get(key, key): value for key, value in body.items() if key not in _NOT_SENT}
     text = _joined(body.get("text"), format=_text_format(body.get("response_format")), verbosity=body.get("verbosity"))
     instructions, messages = _split_instructions(body["messages"], text.get("format"))
@@ -107,6 +104,14 @@ def responses_body(
     }
     filled = {key: value for key, value in mapped.items() if value or key == "input"}
     return {"store": False, **settings, **filled}
+
+
+def check_limits(body: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError if the limit of output tokens is set twice, under two names."""
+    if len(limits := {*LIMITS} & body.keys()) > 1:
+        raise ConfigurationError(
+            f"model_settings has {' and '.join(map(repr, sorted(limits)))}, which are one setting; remove all but one"
+        )
 
 
 def _check(key: str, value: object) -> None:
