@@ -89,6 +89,7 @@ def test_another_process_makes_the_same_text(read: Skills, tmp_path: Path) -> No
 
 def test_added_twice_is_added_once(read: Skills) -> None:
     """A copy of the agent has the skills too."""
+    assert repr(read) == "Skills('bill', 'zip')"
     agent = read.add_to(Agent(instructions="You help."))
     before = copy.deepcopy(agent.instructions), list(agent.functions)
     assert read.add_to(agent) is agent

@@ -74,7 +74,7 @@ def _subfolders(folder: Path) -> list[Path]:
     return [folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Skills:
     """The skills of an agent, made by `skills`. Any number of agents may have them.
 
@@ -83,6 +83,9 @@ class Skills:
     """
 
     by_name: Mapping[str, Skill]
+
+    def __repr__(self) -> str:
+        return f"Skills({', '.join(map(repr, self.by_name))})"
 
     @functools.cached_property
     def instructions(self) -> str:
