@@ -95,6 +95,21 @@ def test_a_conversation_that_continues() -> None:
     assert (found.agent, len(found.messages), found.stop) == ("Orders", 8, "answer")
 
 
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_the_context_of_the_command_in_a_stored_conversation(command: str) -> None:
+    """The next run sets its variables, and keeps the other variables. Later commands find them."""
+    with model("Hi.", "And?", "Yes.") as server:
+        invoke("run", "agents:triage", "Hello", *KEPT, "-c", "user=Ann", "-c", "tier=gold", server=server)
+        for text, context in (("Me", ["-c", "user=Bob"]), ("Still", [])):
+            given = [text] if command == "run" else []
+            result = invoke(
+                command, "agents:triage", *given, *KEPT, *context, server=server, stdin=f"/context\n{text}\n"
+            )
+            assert result.exit_code == 0
+            assert stored().context_variables == {"user": "Bob", "tier": "gold"}
+            assert command == "run" or "user = 'Bob'" in result.stdout
+
+
 def test_a_call_that_waits_for_the_next_command() -> None:
     """A second chat asks again about a call that waits, and keeps its result."""
     with model(call("refund", call_id="c1", order=7), "Refunded.") as server:

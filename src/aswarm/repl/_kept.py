@@ -61,13 +61,22 @@ class KeptChat:
         self._stack = AsyncExitStack()
         self._open: _Open | None = None  # None: the conversation is in memory
         self._known = session.history
+        self._unset: Mapping[str, Any] | None = None  # context variables for the next run
 
     async def open(self, place: str, conversation_id: str) -> str:
-        """Open the store. Continue its conversation with this id, or start a new one. Returns a text for the user."""
+        """Open the store. Continue its conversation with this id, or start a new one. Returns a text for the user.
+
+        The next run sets the context variables of the chat in a conversation that continues.
+        """
         opened = await self._enter(place, conversation_id)
         stored = await opened.conversation.load()
         self._use(opened)
-        return self._continue_with(stored) if stored.revision else ""
+        if not stored.revision:
+            return ""
+        text = self._continue_with(stored)
+        self._unset = self._session.starting_context
+        self._session.context = {**stored.context_variables, **(self._unset or {})}
+        return text
 
     async def close(self) -> None:
         """Close the store."""
@@ -152,14 +161,14 @@ class KeptChat:
         arguments: dict[str, Any] = {"deltas": options.deltas, "debug": options.debug, **options.keywords}
         if self._open is None:
             return self._swarm.stream(start.agent, start.messages, start.context, resume=start.resume, **arguments)
-        conversation = self._open.conversation
+        conversation, (context, self._unset) = self._open.conversation, (self._unset, None)
         if start.new_message is not None:
             message: Message = {"role": "user", "content": start.new_message}
-            return conversation.stream([message], agent=start.agent, **arguments)
+            return conversation.stream([message], context, agent=start.agent, **arguments)
         if start.messages != self._known:  # without a stopped answer
             self._session.history = start.messages
             await self.keep()
-        return conversation.resume_stream(start.resume or True, agent=start.agent, **arguments)
+        return conversation.resume_stream(start.resume or True, context, agent=start.agent, **arguments)
 
     async def end_run(self) -> None:
         """After a run, load the conversation from the store. Then write the changes of the session."""
