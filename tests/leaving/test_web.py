@@ -9,6 +9,7 @@ import logging
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
+from itertools import chain, repeat
 from typing import Any
 
 import anyio
@@ -37,8 +38,10 @@ def stalls(stream: bool) -> Reply:
 
 
 def flows(stream: bool) -> Reply:
-    """A long answer, a piece at a time."""
-    return sse(ScriptedAnswer("Hello" * 5000), cut=5, pause=0.002)
+    """An answer without an end, a piece at a time. On a slow machine, the server may notice late that its client has left."""
+    first, *_ = pieces = sse(ScriptedAnswer("Hello" * 2), cut=5).pieces
+    said = next(piece for piece in pieces if b"Hello" in piece)
+    return Reply(chain([first], repeat(said)), pause=0.002)
 
 
 # By name: the moment, and the bytes that the client reads before it disconnects.

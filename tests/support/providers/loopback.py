@@ -25,6 +25,8 @@ from aswarm.testing._scripted_responses import response, response_events
 class Reply:
     """The bytes of one answer. `pause` seconds before each piece; then `end`: "close", "reset", or "stall" (send no more).
 
+    An answer without an end has an iterator of pieces.
+
     `silent`: not even the head is sent; the request is read and nothing follows.
     """
 
