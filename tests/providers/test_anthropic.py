@@ -86,6 +86,29 @@ async def test_a_client_of_the_package_is_called_through_post(kind: str, stream:
     assert all("messages" in path or "claude-sonnet-4-6:" in path for path in seen)
 
 
+async def test_only_some_servers_have_the_newest_features() -> None:
+    """Others get neither messages with the role `system` nor `block_binding`, which they may refuse."""
+    clients = {kind: getattr(anthropic, kind)(**options) for kind, options in CLOUDS.items()}
+    newest = {kind for kind, client in clients.items() if AnthropicSource(client)._is_claude_api}
+    assert newest == {"AsyncAnthropic", "AsyncAnthropicAWS", "AsyncAnthropicBedrockMantle"}
+    proxy = anthropic.AsyncAnthropic(api_key="k", base_url="https://claude.example")
+    assert not AnthropicSource(proxy)._is_claude_api
+
+
+async def test_a_server_that_cannot_drop_blocks_gets_no_thinking() -> None:
+    """The request is repeated once, without thinking, and so without the field."""
+    thought = [{"type": "thinking", "thinking": "Hm.", "signature": ""}, {"type": "text", "text": "One."}]
+    refusal = Failure(400, "invalid_request_error", "thinking.block_binding: Extra inputs are not permitted")
+    rules = AnthropicRules([thought, refusal, "Two."])
+    swarm = AsyncSwarm(rules.client())
+    history: list[Any] = [{"role": "user", "content": "Hi"}]
+    history += (await swarm.run(agent("claude-opus-5-5"), history)).messages
+    response = await swarm.run(agent("claude-opus-5-5"), [*history, {"role": "user", "content": "More"}])
+    assert response.text == "Two."
+    assert "thinking" in rules.requests[1]
+    assert "thinking" not in rules.requests[2]
+
+
 async def test_bedrock_is_called_through_create() -> None:
     """It streams frames of AWS. A long answer is streamed although the run wants it whole, so this one is short."""
     rules = AnthropicRules(conversation())

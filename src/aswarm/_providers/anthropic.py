@@ -36,8 +36,14 @@ _PATH = "/v1/messages"
 _BETA = "anthropic-beta"
 _MOST_PARTS = 6  # of an answer: the server may pause five times
 _BAD_REQUEST = 400
-# Parts of the texts of a 400 for thinking that the model cannot read, or whose prefix has changed; all in lower case.
-_REFUSED_THINKING = (("thinking", "signature"), ("thinking", "cannot be modified"), ("thinking", "bound to"))
+# Parts of the texts of a 400 for thinking that the model cannot read, or whose prefix has changed; all in lower case. A server
+# that cannot drop such blocks names `block_binding`, which is sent only beside thinking.
+_REFUSED_THINKING = (
+    ("thinking", "signature"), ("thinking", "cannot be modified"), ("thinking", "bound to"), ("block_binding",),
+)  # fmt: skip
+# The ends of the names of the clients whose servers have the newest features; see `anthropic_request`. On 2026-11-27, those of
+# Foundry, Google and the older Bedrock do not have all of them.
+_NEWEST = ("AWS", "Mantle", "MantleClient")
 
 
 def is_for_anthropic(client: Any, api: ApiName) -> bool:
@@ -254,11 +260,9 @@ def _has_base(kind: type, name: str) -> bool:
 
 
 def _is_at_anthropic(client: Any) -> bool:
-    """Return whether the client sends its requests to Anthropic, or to Claude in a cloud, not to a proxy or another vendor."""
-    import anthropic  # noqa: PLC0415 - the client has already imported it
-
+    """Return whether the client sends its requests to Anthropic, or to a server with the same features."""
     host = urlsplit(str(client.base_url)).hostname or ""
-    return type_of(client) not in (anthropic.Anthropic, anthropic.AsyncAnthropic) or host.endswith("anthropic.com")
+    return host.endswith("anthropic.com") or any(base.__name__.endswith(_NEWEST) for base in type_of(client).__mro__)
 
 
 def _with_betas(client: Any, headers: Mapping[str, Any], betas: list[str]) -> dict[str, Any]:
