@@ -53,11 +53,14 @@ def _has_system_messages(model: str) -> bool:
     return version(model) >= oldest
 
 
-def fault(body: Json, betas: frozenset[str] | None = None) -> str | None:
-    """Return the reason to refuse a request, or None. `betas`: the values of the header `anthropic-beta`; None: not known."""
+def fault(body: Json, betas: frozenset[str] | None = None, *, is_paused: bool = False) -> str | None:
+    """Return the reason to refuse a request, or None.
+
+    `betas`: the values of the header `anthropic-beta`; None: not known. `is_paused`: whether the request ends with a paused answer.
+    """
     checks = (_type_fault, _binding_fault, _thinking_fault, _sampling_fault, _tool_fault, _cache_fault, _schema_fault)
     reasons = (check(body) if check is not _binding_fault else check(body, betas) for check in checks)
-    return next(filter(None, reasons), None) or next(_message_faults(body), None)
+    return next(filter(None, reasons), None) or next(_message_faults(body, is_paused), None)
 
 
 # --- The types ----------------------------------------------------------------------------------------------------------------
@@ -235,7 +238,7 @@ def _grammar_faults(schema: Any) -> Iterator[str]:
 # --- The messages -------------------------------------------------------------------------------------------------------------
 
 
-def _message_faults(body: Json) -> Iterator[str]:
+def _message_faults(body: Json, is_paused: bool) -> Iterator[str]:
     messages = body["messages"]
     if not messages:
         yield "messages: at least one message is required"
@@ -246,7 +249,7 @@ def _message_faults(body: Json) -> Iterator[str]:
             yield from _system_faults(body["model"], messages, index)
     yield from _system_text_faults(body)
     yield from _call_faults(_turns(messages))
-    yield from _ending_faults(body)
+    yield from _ending_faults(body, is_paused)
 
 
 def blocks_of(message: Json) -> list[Json]:
@@ -324,11 +327,12 @@ def _call_faults(turns: list[Json]) -> Iterator[str]:
             )
 
 
-def _ending_faults(body: Json) -> Iterator[str]:
+def _ending_faults(body: Json, is_paused: bool) -> Iterator[str]:
     last = body["messages"][-1]
     if last["role"] == "assistant" and blocks_of(last):
         block = blocks_of(last)[-1]
-        paused = block["type"].startswith(("server_tool", "mcp_tool")) or block["type"].endswith("_tool_result")
+        # A paused answer goes back unchanged. It has calls of tools on the server.
+        paused = is_paused or any(each["type"].startswith(("server_tool", "mcp_tool")) for each in blocks_of(last))
         thinks = (body.get("thinking") or {}).get("type") in ("enabled", "adaptive")
         if not paused and (version(body["model"]) >= (4, 6) or thinks):
             yield "This model does not support assistant message prefill. The conversation must end with a user message."

@@ -102,6 +102,7 @@ class AnthropicRules:
         self.betas: list[frozenset[str]] = []
         self.refused: list[tuple[Json, str]] = []
         self.dropped: list[str] = []
+        self._paused: list[list[Json]] = []  # the last block of each paused answer
 
     def client(self, kind: type[Any] = anthropic.AsyncAnthropic, **options: Any) -> Any:
         """Return a real client that sends its requests to this server. `options`: its arguments; by default no retries."""
@@ -110,7 +111,8 @@ class AnthropicRules:
 
     def reply(self, body: Json, betas: frozenset[str] | None = None) -> Reply:
         """Answer a request, in the form of the loopback server."""
-        if reason := fault(body, betas) or self._thinking_fault(body):
+        is_paused = bool(body.get("messages")) and blocks_of(body["messages"][-1])[-1:] in self._paused
+        if reason := fault(body, betas, is_paused=is_paused) or self._thinking_fault(body):
             self.refused.append((body, reason))
             return _error_reply(Failure(400, "invalid_request_error", reason))
         self.requests.append(body)
@@ -142,6 +144,8 @@ class AnthropicRules:
         for block in content:
             blocks.append(_signed(block, body, blocks) if block["type"] in _THINKING else dict(block))
         calls = any(block["type"] == "tool_use" for block in blocks)
+        if answer.stop_reason == "pause_turn":
+            self._paused.append(blocks[-1:])
         usage = {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
         return {
             "id": f"msg_{len(self.requests)}",

@@ -63,7 +63,7 @@ async def read(
     swarm = AsyncSwarm(
         client, api=_API.get(api, "auto") if not path.startswith("direct") else "auto", middleware=[_watching(finish)]
     )
-    agent, response, error = Agent(model=model), None, None
+    agent, response, error = _agent(model), None, None
     try:
         if streamed:
             async with swarm.stream(agent, messages, execute_tools=False) as run:
@@ -87,15 +87,20 @@ def read_blocking(url: str, api: Any, *, streamed: bool, model: str = _MODEL) ->
         swarm = Swarm(client, api=_API.get(api, "auto"), middleware=[_watching(finish)])
         try:
             if streamed:
-                with swarm.stream(Agent(model=model), "Hi", execute_tools=False) as run:
+                with swarm.stream(_agent(model), "Hi", execute_tools=False) as run:
                     for _ in run:
                         pass
                 response = run.response
             else:
-                response = swarm.run(Agent(model=model), "Hi", execute_tools=False)
+                response = swarm.run(_agent(model), "Hi", execute_tools=False)
         except (CompletionError, openai.APIError, anthropic.AnthropicError, AswarmError) as raised:
             error = raised
     return _answer(response, finish, error), response and next(iter(response.messages), None)
+
+
+def _agent(model: str) -> Agent:
+    # With few tokens, the source asks Claude for a whole answer. A long one would be streamed, because of the client's time limit.
+    return Agent(model=model, model_settings={"max_tokens": 1000} if model.startswith("claude") else {})
 
 
 def _watching(finish: list[Any]) -> Any:

@@ -55,7 +55,7 @@ async def play(server: Player, recording: Json, path: str, seed: int) -> tuple[A
     """Return what aswarm reads on a path, and its message."""
     streamed = is_stream(recording) or bool(recording["stream"])
     url, api = server.url(recording, seed), recording["api"]
-    model = "claude-sonnet-4-5" if api == "messages" else "gpt-4o"
+    model = "claude-opus-5" if api == "messages" else "gpt-4o"
     if path == "blocking":
         return await anyio.to_thread.run_sync(lambda: read_blocking(url, api, streamed=streamed, model=model))
     return await read(path, url, api, streamed=streamed, model=model)
