@@ -177,7 +177,7 @@ def skills(session: nox.Session) -> None:
     """Read all skills below some folders, which others wrote, and print their faults: `-- FOLDER ...`."""
     if not session.posargs:
         session.error("name a folder with skills, such as a clone of https://github.com/anthropics/skills")
-    session.install(".[skills]", *group("test"))
+    session.install(".[skills]")
     session.run("python", "-m", "tests.support.skills.collection", *session.posargs)
 
 
