@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Reply, Response, agent_tool
+from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Reply, Response, Swarm, agent_tool
 from aswarm.code import code_tool
 from aswarm.mcp import MCPServer
 from aswarm.middleware import keep_prefix
@@ -100,6 +100,22 @@ async def test_the_agents_of_a_run_change_together(tools: Tools, declares: bool)
     first, second, third, last = offered(model)
     assert first == second == ["echo", "later", "transfer_to_sales"]
     assert third == last == ["echo", "later", *([] if declares else ["later_2"]), "transfer_to_sales"]
+
+
+async def test_an_agent_that_a_function_makes_has_the_tools_of_its_run(tools: Tools) -> None:
+    """The list is read once in a run."""
+    model = ScriptedModel([call("hand_off"), "Done."])
+    async with MCPServer(make_server(tools)) as shop:
+        old = [*shop.functions]
+
+        def hand_off() -> Agent:
+            tools.listed = []
+            return Agent(name="Made", functions=list(old))
+
+        tools.listed = list(NEW)
+        async with AsyncSwarm(model.client(), middleware=[shop.latest_tools]) as swarm:
+            await swarm.run(Agent(functions=[hand_off, *old]), "Go")
+    assert offered(model) == [["hand_off", "echo", "later"], ["echo", "later"]]
 
 
 async def test_an_agent_with_some_tools_never_gets_others(tools: Tools) -> None:
@@ -191,6 +207,15 @@ async def test_a_list_that_cannot_be_read_does_not_change(
     assert offered(model) == [["echo", "gone"]] * 3
     assert reads == 1
     assert caplog.text.count("the list of tools does not change: ") == 1
+
+
+def test_swarm_follows_a_server_without_await(tools: Tools) -> None:
+    """The middleware is the same."""
+    model = ScriptedModel(["Done."])
+    with MCPServer(make_server(tools)) as shop, Swarm(model.client(), middleware=[shop.latest_tools]) as swarm:
+        tools.listed = list(NEW)
+        swarm.run(Agent(functions=[*shop.functions]), "Go")
+    assert offered(model) == [["echo", "later"]]
 
 
 # --- waiting calls ---

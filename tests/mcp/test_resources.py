@@ -32,7 +32,7 @@ from mcp.types import (
 from aswarm import Agent, AsyncSwarm, ConfigurationError, ToolError
 from aswarm.mcp import MCPServer, resource_functions
 from aswarm.mcp._resources import _covers
-from aswarm.middleware import clip_results
+from aswarm.middleware import clip_results, spill_results
 from aswarm.testing import ScriptedCall, ScriptedModel, call
 from tests.support.mcp.mcp_servers import over_http, stdio
 
@@ -255,6 +255,24 @@ async def test_a_resource_of_several_parts_is_one_result_that_middleware_clips()
         )
     assert whole == "a" * 500 + "\n" + "b" * 500
     assert len(clipped) < 300
+
+
+async def test_a_long_resource_is_spilled_whole_and_its_rest_is_read() -> None:
+    """The cut of `characters=` comes first, and the handle leads to all of the rest."""
+    pages = TextResourceContents(uri="x", text="".join(f"page {number}\n" for number in range(2_000)))
+
+    def read_on(request: Any) -> Any:
+        handle = request.body["messages"][-1]["content"].split()[1].rstrip(":")
+        return call("read_result", handle=handle, start=len(pages.text) - 500, length=500)
+
+    script = [call("read_resource", uri=f"{BASE}x"), read_on, "Done."]
+    async with MCPServer(Library(pages).server()) as docs:
+        agent = Agent(functions=resource_functions({docs: BASE}))
+        async with AsyncSwarm(ScriptedModel(script).client(), middleware=[spill_results(1_000)]) as swarm:
+            response = await swarm.run(agent, "Go")
+    spilled, rest = [m["content"] for m in response.messages if m["role"] == "tool"]
+    assert len(spilled) < 2_000
+    assert "page 1999" in rest
 
 
 # --- lost connections ---

@@ -71,7 +71,7 @@ class ToolList:
     def update(self, agent: Agent) -> None:
         """Replace the functions of the agent by the current ones. Only an agent with all functions of a list gets new ones."""
         own = self.of(agent)
-        if not own or all(map(self._is_current, own)):
+        if {*map(id, own)} <= {*map(id, self.functions)}:
             return
         names = frozenset(map(_name, own))
         is_whole, foreign = names == self._lists[own[0]], self._foreign(agent)
@@ -82,12 +82,10 @@ class ToolList:
                 agent.name, self.server, ", ".join(clashes), extra=NO_RUN,
             )  # fmt: skip
         new = [function for function in wanted if _name(function) not in foreign]
-        at = next(at for at, function in enumerate(agent.functions) if function is own[0])
-        others = [function for function in agent.functions if not any(function is each for each in own)]
+        replaced = {*map(id, own)}
+        at = next(at for at, function in enumerate(agent.functions) if id(function) in replaced)
+        others = [function for function in agent.functions if id(function) not in replaced]
         agent.functions[:] = [*others[:at], *new, *others[at:]]
-
-    def _is_current(self, function: Tool[..., Any]) -> bool:
-        return any(function is each for each in self.functions)
 
     def _foreign(self, agent: Agent) -> set[str]:
         """Return the names of the other tools of the agent."""
