@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -294,11 +295,17 @@ async def test_the_header_for_betas_has_those_of_the_user() -> None:
     assert rules.betas == [{"one-2026-01-01", binding}, {"two-2026-01-01", binding}]
 
 
-async def test_a_request_makes_one_span() -> None:
-    """The SDK traces its own methods, and not `post` without a name."""
+@pytest.mark.parametrize("kind", ["AsyncAnthropic", "AsyncAnthropicBedrock"])
+async def test_a_request_makes_one_span(kind: str) -> None:
+    """The SDK traces its own methods, and not `post` without a name. Bedrock is called through `create` of a copy."""
     rules = AnthropicRules([Answer("Hi")])
+    transport = HTTP.AsyncClient(transport=HTTP.MockTransport(in_form_of_claude(rules, [])))
+    region = {"aws_region": "us-east-1"} if kind == "AsyncAnthropicBedrock" else {}
     with traced() as traces:
-        await AsyncSwarm(rules.client(), middleware=[traces.middleware()]).run(agent(), "Hi")
+        own = {"open_telemetry": {"tracer_provider": traces.provider}}
+        has_spans = "open_telemetry" in inspect.signature(getattr(anthropic, kind)).parameters
+        client = getattr(anthropic, kind)(api_key="k", http_client=transport, **region, **(own if has_spans else {}))
+        await AsyncSwarm(client, middleware=[traces.middleware()]).run(agent(max_tokens=100), "Hi")
     assert [span.name.split()[0] for span in traces.ended] == ["chat", "invoke_agent"]
 
 

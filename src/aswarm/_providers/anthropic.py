@@ -208,8 +208,7 @@ class AnthropicSource:
     async def _created(
         self, request: CompletionRequest, body: dict[str, Any], reader: AnthropicReader, retries: int | None
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        client = self.client if retries is None or not self._may_copy else self.client.with_options(max_retries=retries)
-        create = _create_of(client)
+        create = _create_of(self._for_create(retries))
         try:
             reply = await asked(functools.partial(create, **_arguments(create, body)), self._call)
         except Exception as error:
@@ -219,6 +218,15 @@ class AnthropicSource:
             while (event := await HiddenGenerators(anext(events, None), finalize=False)) is not None:
                 for chunk in reader.read(event):
                     yield chunk
+
+    def _for_create(self, retries: int | None) -> Any:
+        """Return the client with these retries, and without its own spans, because the run has spans."""
+        if not self._may_copy:
+            return self.client
+        changes: dict[str, Any] = {} if retries is None else {"max_retries": retries}
+        if _is_bedrock(self.client) and "open_telemetry" in inspect.signature(self.client.copy).parameters:
+            changes["open_telemetry"] = False
+        return self.client.with_options(**changes) if changes else self.client
 
 
 def anthropic_source(client: Any, call: BlockingCall | None) -> AnthropicSource:

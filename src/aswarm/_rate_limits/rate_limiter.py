@@ -222,11 +222,11 @@ class RateLimiter:
 
     async def _admit_next(self, pending: _Pending, on_sending: Callable[[bool], None]) -> None:
         """Wait until a further request for the same completion may be sent. Its answer reports the tokens of all of them."""
-        if pending.admission is not None:
-            with self._lock:
-                self._policy.correct(pending.admission, 0)
-                self._policy.finished(pending.admission)
-        pending.admission = None
+        admission, pending.admission = pending.admission, None
+        assert admission is not None  # noqa: S101 - the completion has a request in flight
+        with self._lock:
+            self._policy.correct(admission, 0)
+            self._policy.finished(admission)
         on_sending(False)
         pending.admission = await self._admitted(pending)
         on_sending(True)
