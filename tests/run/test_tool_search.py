@@ -275,5 +275,5 @@ async def test_failures_and_images_of_a_found_tool_are_as_usual() -> None:
     model = ScriptedModel([[found("photo", {"fail": True}), found("photo", {})], "Done."])
     async with AsyncSwarm(model.client()).stream(Agent(functions=[photo]), ASKED) as events:
         ends = [event async for event in events if isinstance(event, ToolCallFinished)]
-    assert [(event.name, isinstance(event.error, ValueError)) for event in ends] == [("photo", True), ("photo", False)]
+    assert {(event.name, isinstance(event.error, ValueError)) for event in ends} == {("photo", True), ("photo", False)}
     assert "image_url" in json.dumps(model.requests[-1].body["messages"][-1])

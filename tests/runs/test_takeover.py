@@ -5,6 +5,7 @@ A copy of the file during the run stands for the file of a dead process: the cop
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ToolError
+from aswarm import Agent, AsyncSwarm, ToolError, tool
 from aswarm.conversations import SQLiteStore
 from aswarm.runs import ContextEdit, Entry, LocalRuns, NewRun, Run, fold
 from aswarm.serve import AGUIWire, VercelWire
@@ -25,14 +26,15 @@ from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_fil
 from tests.support.serve.record_checker import record_faults
 from tests.support.serve.wire_checks import AguiReader, VercelReader
 from tests.support.sql.hooks import before_statements
+from tests.support.tools.deferred import found
 
 pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 
 UNKNOWN = "cancelled; its outcome is unknown"
 NEW = NewRun("ann", "c", [{"role": "user", "content": "Go"}], run_id="r", context_variables={"kept": 1})
-# The provider uses ids of calls again; the agent changes, and so do the context variables.
+# The provider uses ids of calls again; `put` is deferred; the agent changes, and so do the context variables.
 TURNS = [
-    ScriptedAnswer(calls=[call("look", call_id="c1", n=1), call("put", call_id="c2", n=2)]),
+    ScriptedAnswer(calls=[call("look", call_id="c1", n=1), found("put", {"n": 2}, call_id="c2")]),
     ScriptedAnswer("Now this.", [call("look", call_id="c1", n=3), call("fail", call_id="c2", n=4)]),
     ScriptedAnswer(calls=[call("transfer_to_b", call_id="c1")]),
     ScriptedAnswer(calls=[call("drop", call_id="c1", n=5), call("look", call_id="c2", n=6)]),
@@ -55,6 +57,7 @@ class Notes:
             await self._note("look", n)
             return f"found {n}"
 
+        @tool(defer=True)
         async def put(context_variables: dict[str, Any], n: int) -> str:
             await self._note("put", n)
             context_variables[f"key {n}"] = [n]
@@ -154,11 +157,13 @@ def check(entries: Sequence[Entry], history: Sequence[Any], context: Any, death:
 
 
 def check_wires(entries: Sequence[Entry]) -> None:
-    """Give the log to strict readers, which raise the errors of their clients."""
+    """Give the log to strict readers, which raise the errors of their clients. A page shows the found tool, not its wrapper."""
     agui, agui_wire, vercel, vercel_wire = AguiReader(()), AGUIWire(), VercelReader(), VercelWire()
     for entry in entries:
-        agui.read(agui_wire.encode(entry))
-        vercel.read(vercel_wire.encode(entry))
+        frames = [agui_wire.encode(entry), vercel_wire.encode(entry)]
+        assert b"call_found_tool" not in b"".join(itertools.chain(*frames))
+        agui.read(frames[0])
+        vercel.read(frames[1])
 
 
 async def test_the_choices_of_the_client_outlive_the_process(tmp_path: Path) -> None:

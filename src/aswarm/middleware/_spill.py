@@ -86,7 +86,9 @@ class _Spill:
 
         async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
             outcome = await handlers.call_tool(call, context, started)
-            if call.parent is not None or (call.tool is not None and call.tool.function in own):
+            if call.parent is not None or (
+                call.tool is not None and (call.tool.is_search or call.tool.function in own)
+            ):
                 return outcome
             content = outcome.content
             if isinstance(content, str):
