@@ -370,6 +370,13 @@ def bench_prefix(session: nox.Session) -> None:
     session.run("python", "benchmarks/kept_prefix.py")
 
 
+@nox.session
+def bench_search(session: nox.Session) -> None:
+    """Count the prompt tokens of an agent with 300 tools of real MCP servers, with and without `defer=True`. Needs node; two minutes."""
+    session.install(".[mcp]", "openai>=3", "bpe-openai>=0.1", "xllamacpp==0.2.10")
+    session.run("python", "benchmarks/tool_search.py")
+
+
 def install_peers(session: nox.Session) -> str:
     """Make the environments of the other frameworks with durable runs. Returns their folder."""
     folder = Path(session.create_tmp(), "peers")
