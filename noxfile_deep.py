@@ -373,7 +373,7 @@ def bench_prefix(session: nox.Session) -> None:
 @nox.session
 def bench_search(session: nox.Session) -> None:
     """Count the prompt tokens of an agent with 300 tools of real MCP servers, with and without `defer=True`. Needs node; two minutes."""
-    session.install(".[mcp]", "openai>=3", "bpe-openai>=0.1", "xllamacpp==0.2.10")
+    session.install(".[mcp]", "openai>=3", "bpe-openai>=0.1")
     session.run("python", "benchmarks/tool_search.py")
 
 

@@ -31,7 +31,7 @@ RESULT = "The state of the object is as expected, and nothing else was changed. 
 SERVERS = {
     "github": ("@modelcontextprotocol/server-github@2025.4.8", [], "GITHUB_PERSONAL_ACCESS_TOKEN"),
     "gitlab": ("@zereight/mcp-gitlab@2.1.64", [], "GITLAB_PERSONAL_ACCESS_TOKEN"),
-    "files": ("@modelcontextprotocol/server-filesystem@2026.8.31", ["/tmp"], ""),
+    "files": ("@modelcontextprotocol/server-filesystem@2026.8.31", ["."], ""),
     "playwright": ("@playwright/mcp@0.0.83", [], ""),
     "chrome": ("chrome-devtools-mcp@1.11.0", [], ""),
     "kubernetes": ("mcp-server-kubernetes@4.1.7", [], ""),
