@@ -36,7 +36,7 @@ MISTAKES = [
     ("from aswarm import handoff", "Agent(functions=[...])"),
     ("from aswarm import AsyncAgent", "use Agent, with AsyncSwarm"),
     ("from aswarm import MCPServerStdio", "MCPServer(StdioServerParameters(command=...)) of aswarm.mcp and mcp"),
-    ("from aswarm.mcp import MCPServerStreamableHttp", "use MCPServer(url) of aswarm.mcp"),
+    ("from aswarm.tools import MCPServerStreamableHttp", "use MCPServer(url) of aswarm.mcp"),
     ("from aswarm import StopAtTools", "a call of `final_answer`; or run(execute_tools=False)"),
     ("from aswarm.tools import WebSearchTool", "Agent(model_settings={'tools': [{'type': 'web_search'}]})"),
     ("from aswarm import RunResult", "use Response"),
@@ -127,7 +127,7 @@ MISTAKES = [
     ),
     (
         "def prompt(*, agent): ...\nawait swarm.run(Agent(instructions=prompt), 'Hi')",
-        "the instructions of 'Agent' cannot be called: missing a required argument: 'agent'",
+        "the instructions of 'Agent' cannot be called: missing a required ",
     ),
     # Values and histories.
     ("await swarm.run(Agent(), ['Hi'])", """expected a dict with a role, got 'Hi'; write {"role": "user", "content": ...}"""),
