@@ -20,6 +20,7 @@ from aswarm.mcp import MCPServer
 from aswarm.middleware import keep_prefix
 from aswarm.runs import LocalRuns, NewRun
 from aswarm.testing import ScriptedModel, call
+from aswarm.tools import tool_search
 from tests.support.mcp.mcp_servers import Tools, make_server
 from tests.support.mcp.mcp_servers import tool as listed
 
@@ -216,6 +217,40 @@ def test_swarm_follows_a_server_without_await(tools: Tools) -> None:
         tools.listed = list(NEW)
         swarm.run(Agent(functions=[*shop.functions]), "Go")
     assert offered(model) == [["echo", "later"]]
+
+
+@pytest.mark.parametrize("mode", ["call", "append"])
+async def test_deferred_tools_are_found_in_the_new_list_and_asked_again(tools: Tools, mode: Any) -> None:
+    """The requests stay without the tools that no search has found. A found call that waits is for the tool that was shown."""
+    tools.listed = [listed("delete", description="Delete a lamp."), listed("zoo", description="Animals.")]
+    arguments = {"text": "x"}
+    ask = call("delete", call_id="a", **arguments)
+    if mode == "call":
+        ask = call("call_found_tool", call_id="a", name="delete", arguments=arguments)
+    model = ScriptedModel(
+        [call("search_tools", query="delete lamp"), ask, "Done.", call("search_tools", query="rename lamp"), "Found."]
+    )
+    async with (
+        MCPServer(make_server(tools), approve={"delete*"}, defer=True) as shop,
+        AsyncSwarm(model.client(), middleware=[shop.latest_tools]) as swarm,
+    ):
+        agent = Agent(functions=[tool_search(mode=mode), *shop.functions])
+        history: list[Any] = [{"role": "user", "content": "Go"}]
+        history += (await swarm.run(agent, history)).messages
+        changed(description="Delete all lamps.")(tools)
+        tools.listed.append(listed("rename", description="Rename a lamp."))
+        for calls in (0, 1):
+            response = await swarm.run(agent, stored(history), resume={"a": True})
+            history += response.messages
+            assert len(tools.calls) == calls
+        response = await swarm.run(agent, "Again")
+    assert '"name": "rename"' in response.messages[1]["content"]
+    names = ["search_tools", "call_found_tool"] if mode == "call" else ["search_tools"]
+    found = [] if mode == "call" else ["delete"]
+    assert [each[: len(names)] for each in offered(model)] == [names] * 5
+    assert offered(model)[0] == names
+    assert offered(model)[1] == offered(model)[2] == [*names, *found]
+    assert "zoo" not in str(offered(model)[:3])
 
 
 # --- waiting calls ---
