@@ -89,7 +89,7 @@ def steps(*, searches: bool, wraps: bool) -> Iterator[Step]:
 
 
 def _wrapped(name: str, arguments: dict[str, Any]) -> ScriptedCall:
-    return call("call_found_tool", json.dumps({"name": name, "arguments": arguments}))
+    return call("call_tool", json.dumps({"name": name, "arguments": arguments}))
 
 
 async def converse(agent: Agent, script: Iterator[Step]) -> list[Request]:

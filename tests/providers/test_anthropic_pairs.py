@@ -258,7 +258,7 @@ async def test_a_found_tool_keeps_the_thinking_if_the_tools_stay_the_same(mode: 
     """A tool at the end of the list changes the prefix once. By default, the list does not change."""
     late = tool(defer=True)(look)
     agent = plain.model_copy(update={"functions": [tool_search(mode), late]})
-    called = use("call_found_tool", 1, name="look", arguments={"x": 1}) if mode == "auto" else use("look", 1, x=1)
+    called = use("call_tool", 1, name="look", arguments={"x": 1}) if mode == "auto" else use("look", 1, x=1)
     rules = AnthropicRules(
         [[thinking("Find."), use("search_tools", 1, query="look")], [thinking("Call."), called], "Done."]
     )

@@ -68,8 +68,8 @@ CALLS = st.lists(
         [
             ("final_answer", '{"city": "Rome"}'),
             ("search_tools", '{"query": "book a hotel"}'),
-            ("call_found_tool", '{"name":"book","arguments":{"city":"Rome"}}'),
-            ("call_found_tool", '{"name": "book", "argum'),
+            ("call_tool", '{"name":"book","arguments":{"city":"Rome"}}'),
+            ("call_tool", '{"name": "book", "argum'),
             ("book", "{}"),
         ]
     )

@@ -78,7 +78,7 @@ async def test_guards_approvals_events_and_another_process_get_the_inner_call() 
     assert sorted(name for name, _ in seen) == ["create_issue", "delete_issue", "search_tools"]
     (waiting,) = open_calls(stored(response))
     assert (waiting.name, waiting.arguments) == ("delete_issue", '{"number": 7}')
-    assert [made["function"]["name"] for made in response.messages[-2]["tool_calls"]] == ["call_found_tool"] * 2
+    assert [made["function"]["name"] for made in response.messages[-2]["tool_calls"]] == ["call_tool"] * 2
     history, resumed = stored(response), AsyncSwarm(model.client())
     with pytest.raises(ConfigurationError, match="made for the arguments"):
         await resumed.run(tracker(), history, resume={"risky": Approve(expected={"number": 8})})
@@ -89,7 +89,7 @@ async def test_guards_approvals_events_and_another_process_get_the_inner_call() 
     assert again.messages[0]["tool_name"] == "delete_issue"
     assert again.messages[0]["content"].endswith('{"number": 9})\ndeleted 9')
     assert not breaks(request.body for request in model.requests)
-    assert offered(model) == [["read_clock", "search_tools", "call_found_tool"]] * 3
+    assert offered(model) == [["read_clock", "search_tools", "call_tool"]] * 3
 
 
 async def test_a_denied_and_a_blocked_call_do_not_run() -> None:
@@ -115,9 +115,9 @@ async def test_any_tool_of_the_agent_can_be_called_and_no_other() -> None:
         [
             found("read_clock", {}),
             found("refund", {}),
-            found("call_found_tool", {"name": "create_issue", "arguments": {"title": "x"}}),
-            call("call_found_tool", "[1]"),
-            call("call_found_tool", '{"name": "create_issue", "arguments": {"tit'),
+            found("call_tool", {"name": "create_issue", "arguments": {"title": "x"}}),
+            call("call_tool", "[1]"),
+            call("call_tool", '{"name": "create_issue", "arguments": {"tit'),
             found("create_issue", {"titel": "x"}),
             found("create_issue", "no json"),
             found("search_tools", {"query": "remember"}),
@@ -127,8 +127,8 @@ async def test_any_tool_of_the_agent_can_be_called_and_no_other() -> None:
     response, _ = await run(steps, tracker())
     clock, unknown, nested, array, cut, wrong, text, names = contents(response)
     assert clock == "noon"
-    assert unknown == "Error: Tool refund not found. Tools: read_clock, search_tools, call_found_tool."
-    assert 'call_found_tool needs "name"' in nested
+    assert unknown == "Error: Tool refund not found. Tools: read_clock, search_tools, call_tool."
+    assert 'call_tool needs "name"' in nested
     assert "must be a JSON object" in array
     assert "JSON" in cut
     assert "title" in wrong

@@ -161,7 +161,7 @@ def check_wires(entries: Sequence[Entry]) -> None:
     agui, agui_wire, vercel, vercel_wire = AguiReader(()), AGUIWire(), VercelReader(), VercelWire()
     for entry in entries:
         frames = [agui_wire.encode(entry), vercel_wire.encode(entry)]
-        assert b"call_found_tool" not in b"".join(itertools.chain(*frames))
+        assert b"call_tool" not in b"".join(itertools.chain(*frames))
         agui.read(frames[0])
         vercel.read(frames[1])
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aswarm import Agent, ConfigurationError, tool
 from aswarm._tools.search_index import SearchIndex
 from aswarm._tools.toolbox import toolbox
-from aswarm._values.found_tools import CALL_FOUND_TOOL, definitions_in
+from aswarm._values.found_tools import CALL_TOOL, definitions_in
 from aswarm._values.messages import call_arguments, call_input, call_name
 from aswarm.code import code_tool
 from aswarm.extensions import offered_tools, tools_of
@@ -88,7 +88,7 @@ def test_a_call_of_a_found_tool_is_read_as_a_call_of_this_tool(name: str, argume
     arguments = {key: value for key, value in arguments.items() if key not in ("name", "arguments")}
     sent: dict[str, Any] = {"name": name}
     sent |= arguments if form == "beside" else {"arguments": json.dumps(arguments) if form == "text" else arguments}
-    made = {"id": "1", "type": "function", "function": {"name": CALL_FOUND_TOOL, "arguments": json.dumps(sent)}}
+    made = {"id": "1", "type": "function", "function": {"name": CALL_TOOL, "arguments": json.dumps(sent)}}
     assert call_name(made) == name
     assert json.loads(call_arguments(made)) == json.loads(call_input(made)) == arguments
 
@@ -96,13 +96,13 @@ def test_a_call_of_a_found_tool_is_read_as_a_call_of_this_tool(name: str, argume
 @given(st.text() | JSON.map(json.dumps))
 def test_an_unreadable_call_of_a_found_tool_keeps_its_own_name(text: str) -> None:
     """Nothing raises, and only an object with the text of a name is a call of another tool."""
-    made = {"id": "1", "type": "function", "function": {"name": CALL_FOUND_TOOL, "arguments": text}}
+    made = {"id": "1", "type": "function", "function": {"name": CALL_TOOL, "arguments": text}}
     try:
         sent = json.loads(text)
     except ValueError:
         sent = None
     named = isinstance(sent, dict) and isinstance(sent.get("name"), str) and sent["name"]
-    assert call_name(made) == (named or CALL_FOUND_TOOL)
+    assert call_name(made) == (named or CALL_TOOL)
     assert call_arguments(made) == text or named
     assert list(definitions_in(text)) == []
 
@@ -124,7 +124,7 @@ def test_only_whole_definitions_are_read_from_a_result() -> None:
 def test_the_requests_have_the_search_in_place_of_deferred_tools() -> None:
     """`tools_of` still has exactly the functions of the agent, and code gets all of them."""
     agent = tracker()
-    assert list(offered_tools(agent)) == ["read_clock", "search_tools", "call_found_tool"]
+    assert list(offered_tools(agent)) == ["read_clock", "search_tools", "call_tool"]
     assert list(tools_of(agent)) == ["create_issue", "delete_issue", "remember", "read_clock"]
     assert list(offered_tools(tracker(tool_search("append")))) == ["read_clock", "search_tools"]
     assert list(offered_tools(Agent(functions=[read_clock]))) == ["read_clock"]
@@ -138,7 +138,7 @@ def test_every_kind_of_tool_can_be_deferred() -> None:
     """An external tool and a tool with an own schema are deferred too, and a second @tool adds the option."""
     own = function_tool(read_clock, name="own", description="", parameters=NOTHING, defer=True)
     external = tool(defer=True)(external_tool(name="page", description="", parameters=NOTHING))
-    assert list(offered_tools(Agent(functions=[own, external]))) == ["search_tools", "call_found_tool"]
+    assert list(offered_tools(Agent(functions=[own, external]))) == ["search_tools", "call_tool"]
 
 
 def search_tools() -> str:
@@ -146,7 +146,7 @@ def search_tools() -> str:
     return ""
 
 
-def call_found_tool() -> str:
+def call_tool() -> str:
     """Call."""
     return ""
 
@@ -155,7 +155,7 @@ def call_found_tool() -> str:
     ("make", "text"),
     [
         (lambda: toolbox(tracker(search_tools)), "function named 'search_tools', which is reserved"),
-        (lambda: toolbox(Agent(functions=[call_found_tool])), "function named 'call_found_tool', which is reserved"),
+        (lambda: toolbox(Agent(functions=[call_tool])), "function named 'call_tool', which is reserved"),
         (lambda: tool_search(BOTH), '"auto", "call" and "append", not \'both\''),
         (lambda: tool(private=True)(create_issue), "private=True cannot have defer=True"),
         (

@@ -92,14 +92,14 @@ async def test_a_history_moves_between_the_apis() -> None:
         "function_call_output",
     ]
     assert [item.get("namespace") for item in body["input"][3:5]] == [None, "create_issue"]
-    assert names(body) == ["read_clock", "tool_search", "call_found_tool"]  # a call in the history needs its function
+    assert names(body) == ["read_clock", "tool_search", "call_tool"]  # a call in the history needs its function
     assert not breaks(model.bodies)
     back = ScriptedModel(["Done."])
     await AsyncSwarm(back.client()).run(tracker(), [*history, *again.messages, *ASKED])
     sent = [each["function"]["name"] for message in back.requests[0].messages for each in message.get("tool_calls", ())]
     assert sent == [
         "search_tools",
-        "call_found_tool",
+        "call_tool",
         "create_issue",
         "search_tools",
         "create_issue",
@@ -140,7 +140,7 @@ async def test_requests_without_tool_search_keep_the_functions(agent: Agent, opt
     middleware = [keep_prefix(agent)] if options else []
     steps: list[Step] = [[search()], [found("create_issue", {"title": "x"})], "Done."]
     _, model = await at_openai(steps, agent, ASKED, middleware=middleware)
-    assert names(model.bodies[0]) == ["read_clock", "search_tools", "call_found_tool"]
+    assert names(model.bodies[0]) == ["read_clock", "search_tools", "call_tool"]
     assert kinds(model.bodies[0]) == kinds(model.bodies[-1])[: len(kinds(model.bodies[0]))]
     assert "tool_search_output" not in kinds(model.bodies[-1]) or "tool_choice" in model.bodies[0]
 

@@ -1,7 +1,7 @@
 """Tool search: an agent's deferred tools, and the functions with which the model finds and calls them.
 
 A deferred tool (`@tool(defer=True)`) is not in the requests of its agent. The requests have `search_tools` instead, and
-`call_found_tool` or the tools that were found. No I/O.
+`call_tool` or the tools that were found. No I/O.
 """
 
 # No `from __future__ import annotations`: see `tool`.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import Field
 
 from aswarm._values.errors import ConfigurationError, ToolArgumentsError
-from aswarm._values.found_tools import CALL_FOUND_TOOL, SEARCH_TOOLS, definitions_in
+from aswarm._values.found_tools import CALL_TOOL, SEARCH_TOOLS, definitions_in
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message, call_name, text_of
 from aswarm._values.wire_messages import OUTPUT_ITEMS
@@ -55,7 +55,7 @@ def tool_search(mode: ToolSearchMode = "auto", *, description: str = _DESCRIPTIO
     Args:
         mode: How the model gets a tool that it has found. "auto": at OpenAI's Responses API, the models that know client-executed
             tool search get the definition at the place of the search. Everywhere else as with "call". "call": the model calls
-            the tool with `call_found_tool(name, arguments)`, and the tools of the requests never change, so the prompt cache keeps
+            the tool with `call_tool(name, arguments)`, and the tools of the requests never change, so the prompt cache keeps
             the whole history. "append": the tools that were found are added at the end of the tools of the next request. Providers
             render tools before messages, so each search that finds another tool costs the cached prompt once.
         description: The description of `search_tools` for the model, for example with the names of the programs whose functions
@@ -71,18 +71,18 @@ def tool_search(mode: ToolSearchMode = "auto", *, description: str = _DESCRIPTIO
 
 async def _without_name(**_: Any) -> str:
     raise ToolArgumentsError(
-        f'{CALL_FOUND_TOOL} needs "name", the name of a function that {SEARCH_TOOLS} has found, and "arguments", an object'
+        f'{CALL_TOOL} needs "name", the name of a function that {SEARCH_TOOLS} has found, and "arguments", an object'
     )
 
 
 @functools.cache
-def _call_found_tool() -> Tool[..., Any]:
+def _call_tool() -> Tool[..., Any]:
     """Return the tool. Its function runs only for a call without a readable name: any other call is a call of the named tool."""
     name = {"type": "string", "description": "The name of the function."}
     arguments = {"type": "object", "description": "Its arguments, by its parameters."}
     return function_tool(
         _without_name,
-        name=CALL_FOUND_TOOL,
+        name=CALL_TOOL,
         description=f"Call a function that {SEARCH_TOOLS} has found.",
         parameters={
             "type": "object",
@@ -128,10 +128,10 @@ class ToolSearch:
         self.mode: ToolSearchMode = own.mode
 
     def added_to(self, tools: Tools) -> dict[str, Tool[..., Any]]:
-        """Return all tools of the agent, with `search_tools` and `call_found_tool` at the end."""
+        """Return all tools of the agent, with `search_tools` and `call_tool` at the end."""
         added: dict[str, Tool[..., Any]] = {SEARCH_TOOLS: self._bound}
         if self.mode != "append":
-            added[CALL_FOUND_TOOL] = _call_found_tool()
+            added[CALL_TOOL] = _call_tool()
         return {**{name: tool for name, tool in tools.items() if not tool.is_search}, **added}
 
     def offered(self, tools: Tools, messages: Sequence[Message]) -> list[Tool[..., Any]]:

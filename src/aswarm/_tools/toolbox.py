@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from aswarm._values.agent import TOOLBOX_SLOT, Agent, handoff_name, is_agent, slug
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.found_tools import CALL_FOUND_TOOL
+from aswarm._values.found_tools import CALL_TOOL
 
 from .filled import Filled
 from .hints import warn_of
@@ -120,9 +120,10 @@ def _tools_by_name(agent: Agent, functions: Iterable[Any]) -> dict[str, Tool[...
         if name in tools:
             raise clash(agent, name, tools[name], tool)
         tools[name] = tool
-    if CALL_FOUND_TOOL in tools:
+    if CALL_TOOL in tools:
+        prefix = ", or use MCPServer(..., prefix=...)" if tools[CALL_TOOL]._origin else ""
         raise ConfigurationError(
-            f"agent {agent.name!r} has a function named {CALL_FOUND_TOOL!r}, which is reserved; rename it"
+            f"agent {agent.name!r} has a function named {CALL_TOOL!r}, which is reserved for deferred tools; rename it{prefix}"
         )
     return tools
 

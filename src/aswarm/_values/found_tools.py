@@ -1,6 +1,6 @@
-"""Names and texts of tool search: a call of `call_found_tool`, and the functions in a result of `search_tools`.
+"""Names and texts of tool search: a call of `call_tool`, and the functions in a result of `search_tools`.
 
-A deferred tool is not in the requests. The model finds it with `search_tools`, and calls it with `call_found_tool`, whose arguments
+A deferred tool is not in the requests. The model finds it with `search_tools`, and calls it with `call_tool`, whose arguments
 are the name and the arguments of the tool. The history keeps the call as the model wrote it, so that the next request extends the
 last one. Everything else reads the call inside: `call_name` and `call_arguments` return its name and its arguments.
 """
@@ -15,18 +15,18 @@ from .json import is_object
 from .text import sendable
 
 SEARCH_TOOLS = "search_tools"
-CALL_FOUND_TOOL = "call_found_tool"  # reserved: no function of an agent has this name
+CALL_TOOL = "call_tool"  # reserved: no function of an agent has this name
 
 
 def found_call(function: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the name and the arguments of the tool that a call of `call_found_tool` calls.
+    """Return the name and the arguments of the tool that a call of `call_tool` calls.
 
     `function`: the function of the call. If its arguments cannot be read, return its own name and arguments; the call then fails.
     """
     text = function.get("arguments")
     sent = _object_in(text if isinstance(text, str) else "")
     if not (isinstance(name := sent.get("name"), str) and name):
-        return CALL_FOUND_TOOL, str(text or "")
+        return CALL_TOOL, str(text or "")
     # Some models write the arguments beside the name, or as a JSON text, as in any other call.
     arguments = sent.get("arguments", {key: value for key, value in sent.items() if key != "name"})
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from .content import described
 from .errors import ConfigurationError
-from .found_tools import CALL_FOUND_TOOL, found_call
+from .found_tools import CALL_TOOL, found_call
 from .json import is_array, is_object, sendable_data, shown
 
 Message = dict[str, Any]
@@ -195,16 +195,16 @@ def text_of(content: object) -> str:
 
 
 def call_name(call: Mapping[str, Any]) -> str:
-    """Return the name of a call of any type; empty if the provider sent none. See `found_tools` for `call_found_tool`."""
+    """Return the name of a call of any type; empty if the provider sent none. See `found_tools` for `call_tool`."""
     named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
     name = str(named.get("name") or "")
-    return name if name != CALL_FOUND_TOOL else found_call(named)[0]
+    return name if name != CALL_TOOL else found_call(named)[0]
 
 
 def call_arguments(call: Mapping[str, Any]) -> str:
     """Return the arguments of a function call as the model sent them; empty if there are none."""
     function: Mapping[str, Any] = call.get("function") or {}
-    return str(function.get("arguments") or "") if function.get("name") != CALL_FOUND_TOOL else found_call(function)[1]
+    return str(function.get("arguments") or "") if function.get("name") != CALL_TOOL else found_call(function)[1]
 
 
 def is_refused(messages: Sequence[Message]) -> bool:

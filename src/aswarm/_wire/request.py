@@ -45,7 +45,7 @@ class CompletionRequest:
             client of the swarm. The middleware `fallback` sets it for its alternatives.
         on_sending: The rate limits call it with True when they send the request, and with False when the request must wait.
         tool_search: Whether a request to the Responses API may have OpenAI's client-executed tool search in place of the functions
-            `search_tools` and `call_found_tool`, for models that know it.
+            `search_tools` and `call_tool`, for models that know it.
     """
 
     agent: Agent

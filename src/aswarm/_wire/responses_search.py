@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aswarm._values.found_tools import CALL_FOUND_TOOL, SEARCH_TOOLS, definitions_in
+from aswarm._values.found_tools import CALL_TOOL, SEARCH_TOOLS, definitions_in
 from aswarm._values.json import is_object
 from aswarm._values.messages import call_name, text_of
 from aswarm._values.wire_messages import is_json_object
@@ -24,11 +24,11 @@ OUTPUT = "tool_search_output"
 
 
 def has_search(body: Mapping[str, Any]) -> bool:
-    """Return whether a body of Chat Completions can have tool search instead of its functions `search_tools` and `call_found_tool`.
+    """Return whether a body of Chat Completions can have tool search instead of its functions `search_tools` and `call_tool`.
 
     A choice of tools cannot name a search, so these functions then stay.
     """
-    model, own = str(body.get("model")), {SEARCH_TOOLS, CALL_FOUND_TOOL}
+    model, own = str(body.get("model")), {SEARCH_TOOLS, CALL_TOOL}
     if not model.startswith(_MODELS) or model.startswith(_REFUSING):
         return False
     offered = {call_name(tool) for tool in body.get("tools") or () if is_object(tool)}
@@ -46,14 +46,14 @@ def _chosen(choice: Any) -> Iterator[str]:
 def with_search(tools: Sequence[Any], items: Sequence[Item]) -> Iterator[Any]:
     """Yield the tools with tool search. `tools`: in the form of the Responses API. `items`: the input.
 
-    `call_found_tool` stays if the history has calls of it, from another API.
+    `call_tool` stays if the history has calls of it, from another API.
     """
     for tool in tools:
         name = tool.get("name") if is_object(tool) else None
         if name == SEARCH_TOOLS:
             about = {key: tool[key] for key in ("description", "parameters")}
             yield {"type": "tool_search", "execution": "client", **about}
-        elif name != CALL_FOUND_TOOL or any(item.get("name") == CALL_FOUND_TOOL for item in items):
+        elif name != CALL_TOOL or any(item.get("name") == CALL_TOOL for item in items):
             yield tool
 
 

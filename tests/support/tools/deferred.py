@@ -58,4 +58,4 @@ def search(query: str = "create an issue", call_id: str | None = None) -> Script
 
 def found(name: str, arguments: Mapping[str, Any] | str, call_id: str | None = None) -> ScriptedCall:
     """Return a call of a tool that a search has found."""
-    return call("call_found_tool", json.dumps({"name": name, "arguments": arguments}), call_id=call_id)
+    return call("call_tool", json.dumps({"name": name, "arguments": arguments}), call_id=call_id)

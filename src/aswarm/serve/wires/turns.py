@@ -9,7 +9,7 @@ from typing import Any
 
 from aswarm._record.entries import Entry, call_id
 from aswarm._record.fold import fold
-from aswarm._values.found_tools import CALL_FOUND_TOOL
+from aswarm._values.found_tools import CALL_TOOL
 from aswarm._values.json import is_object, jsonable
 from aswarm._values.messages import (
     INTERRUPTED,
@@ -41,10 +41,10 @@ class TurnCall:
     def may_be_announced(self) -> bool:
         """Whether a frame can name the call before it is whole.
 
-        A provider may send the name in pieces; when the arguments start, it is complete. The arguments of `call_found_tool` have the
+        A provider may send the name in pieces; when the arguments start, it is complete. The arguments of `call_tool` have the
         name of the called tool, so such a call must be whole.
         """
-        return bool(self.id and self.name and self.arguments) and self.name != CALL_FOUND_TOOL
+        return bool(self.id and self.name and self.arguments) and self.name != CALL_TOOL
 
 
 @dataclass(slots=True)
