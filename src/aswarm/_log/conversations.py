@@ -199,7 +199,7 @@ def fork(conversation_id: str, new_id: str, until: int | None, revision: str, no
         WHERE conversation = ? AND position < ?""",
         (new_id, conversation_id, end),
     )
-    yield from results.copy(conversation_id, new_id)
+    yield from results.copy(conversation_id, new_id, source.messages)
 
 
 class Wanted(NamedTuple):

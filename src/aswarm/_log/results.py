@@ -6,11 +6,13 @@ The rows refer to their owner. So the statement that deletes the owner deletes t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import chain
 
-from aswarm._sql.transactions import Transaction, chunks
+from aswarm._sql.transactions import Transaction, chunks, marks
 from aswarm._values.errors import RunError
+from aswarm._values.messages import Message
 
 ADDED_IN_FORMAT_6 = (
     """CREATE TABLE aswarm_result (
@@ -21,6 +23,7 @@ ADDED_IN_FORMAT_6 = (
     )""",
 )
 _ROWS_AT_ONCE = 16  # of at most 256 kB each
+_HANDLES_AT_ONCE = 500
 
 
 def put(owner: str, handle: str, parts: Sequence[str], now: float) -> Transaction[None]:
@@ -52,15 +55,16 @@ def handles(owner: str) -> Transaction[list[str]]:
     return [handle for (handle,) in rows]
 
 
-def copy(conversation_id: str, new_id: str) -> Transaction[None]:
+def copy(conversation_id: str, new_id: str, messages: Sequence[Message]) -> Transaction[None]:
     """Copy the texts whose handles are in the messages of the new conversation, which is a fork of the other."""
-    yield (
-        """INSERT INTO aswarm_result (conversation, handle, part, data, created)
-        SELECT ?, handle, part, data, created FROM aswarm_result WHERE conversation = ? AND handle IN (
-            SELECT found.handle FROM aswarm_result found WHERE found.conversation = ? AND found.part = 0 AND EXISTS (
-                SELECT 1 FROM aswarm_message WHERE aswarm_message.conversation = ? AND data LIKE ? || found.handle || ?))""",
-        (new_id, conversation_id, conversation_id, new_id, "%", "%"),
-    )
+    kept = yield from handles(f"conversation:{conversation_id}")
+    shown = set(re.findall("r[0-9a-f]{16}", str(messages))) if kept else ()
+    for some in chunks([handle for handle in kept if handle in shown], _HANDLES_AT_ONCE):
+        yield (
+            f"""INSERT INTO aswarm_result (conversation, handle, part, data, created)
+            SELECT ?, handle, part, data, created FROM aswarm_result WHERE conversation = ? AND handle IN ({marks(some)})""",
+            (new_id, conversation_id, *some),
+        )
 
 
 def _column(owner: str) -> tuple[str, str]:
