@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import anyio
@@ -203,6 +204,19 @@ async def test_calls_wait_for_an_approval_by_the_option(approve: Any, waits: lis
     assert response.stop == "waiting"
     assert [each.name for each in response.open_calls if each.reason] == waits
     assert not {name for name, _ in tools.calls} & set(waits)
+
+
+async def test_deferred_tools_of_a_server_are_found_and_keep_their_approvals() -> None:
+    """The request has no tool of the server; a found tool is called on the server, and `approve` still decides."""
+    tools = Tools()
+    async with MCPServer(make_server(tools), approve="destructive", defer=True) as shop:
+        made = [call("call_found_tool", {"name": name, "arguments": {"text": "a"}}) for name in ("echo", "delete_all")]
+        model = ScriptedModel([call("search_tools", query="say it again"), made])
+        response = await AsyncSwarm(model.client()).run(Agent(functions=[*shop.functions]), "Go")
+    assert model.requests[0].tool_names == ["search_tools", "call_found_tool"]
+    assert json.loads(results(response)[0].split("\n")[0])["name"] == "echo"
+    assert [(each.name, each.arguments) for each in response.open_calls] == [("delete_all", '{"text": "a"}')]
+    assert [name for name, _ in tools.calls] == ["echo"]
 
 
 async def test_progress_is_an_event_of_its_call_and_cancelling_reaches_the_server() -> None:

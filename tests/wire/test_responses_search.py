@@ -75,6 +75,24 @@ async def test_a_search_brings_the_definitions_at_its_place(stream: bool) -> Non
     ]
     assert [each["function"]["name"] for each in response.messages[0]["tool_calls"]] == ["search_tools"]
     assert json.loads(response.messages[0]["tool_calls"][0]["function"]["arguments"]) == {"query": "create an issue"}
+    shown = model.requests[-1].messages
+    assert [message["role"] for message in shown[1:]] == [
+        "user",
+        *("assistant", "tool"),
+        *("assistant", "tool", "tool"),
+    ] + [
+        "assistant",
+        "tool",
+    ]
+    assert [json.loads(line)["name"] for line in shown[3]["content"].split("\n")] == ["create_issue", "delete_issue"]
+
+
+async def test_a_choice_of_other_tools_leaves_the_search() -> None:
+    """Only a choice that names the search needs it as a function."""
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "read_clock"}]}
+    agent = tracker(model=MODEL, model_settings={"tool_choice": allowed})
+    _, model = await at_openai(["Done."], agent, ASKED)
+    assert names(model.bodies[0]) == ["read_clock", "tool_search"]
 
 
 async def test_a_history_moves_between_the_apis() -> None:
