@@ -130,7 +130,7 @@ def responses_api(host: Any, path: Any) -> Api | None:
 type_of: Callable[[object], type] = type
 
 # Methods that `create` calls. A patched method expects the body as a dict, and the answer as an object of the SDK.
-_SENDING = ("post", "request")
+_SENDING = frozenset({"post", "request"})
 
 
 def is_blocking_openai(kind: type) -> bool:
@@ -166,14 +166,17 @@ def is_unpatched(client: Any, resource: Any, package: str) -> bool:
     return (
         _package(type_of(resource)) == package
         and "create" not in vars(resource)
-        and not any(name in vars(client) for name in _SENDING)
+        and _SENDING.isdisjoint(vars(client))
     )
 
 
 def has_unpatched_class(client: Any, resource: Any, package: str) -> bool:
     """Return whether the package itself defines all methods that send requests."""
-    methods = (getattr(type_of(client), name, None) for name in _SENDING)
-    return all(_is_defined_by(package, method) for method in (getattr(type_of(resource), "create", None), *methods))
+    kind = type_of(client)
+    for name in _SENDING:  # not `all`, whose generator would have a frame for each method, in each run
+        if not _is_defined_by(package, getattr(kind, name, None)):
+            return False
+    return _is_defined_by(package, getattr(type_of(resource), "create", None))
 
 
 def is_of_openai(kind: type) -> bool:
