@@ -207,7 +207,7 @@ async def test_server_filesystem(tmp_path: Path) -> None:
         assert "Successfully wrote" in written
         assert content == "hello"
         assert "Access denied" in refused
-        assert hints["fs_read_text_file"] == (True, True)
+        assert hints["fs_read_text_file"] == (None, True)
         assert hints["fs_write_file"] == (False, True)
     assert not children()
 
