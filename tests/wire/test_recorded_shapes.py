@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.anthropic_rules import events_of, text, thinking, use
-from tests.support.recorded.comparison import differences
+from tests.support.recorded.comparison import ROWS, differences
 from tests.support.recorded.decoder import decode
 from tests.support.recorded.player import Player, player
 from tests.support.recorded.suite import paths_of, play
@@ -209,6 +210,12 @@ RESPONSES: dict[str, Json | list[Any]] = {
     "a text and a call": r(m("Let me look."), ASK),
     "a custom call": r(CUSTOM),
     "a search": r(SEARCHED, m("Hi")),
+    "a search for tools by the program": r(
+        {"type": "tool_search_call", "call_id": "call_1", "execution": "client", "arguments": {"q": "x"}}
+    ),
+    "a search for tools by the server": r(
+        {"type": "tool_search_call", "id": "ts", "execution": "server", "arguments": {"q": "x"}}, m("Hi")
+    ),
     "an unknown item": r({"type": "moon_call", "id": "x", "status": "completed"}, m("Hi")),
     "an incomplete response": r(m("Hi"), status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
     "a filtered response": r(m("Hi"), status="incomplete", incomplete_details={"reason": "content_filter"}),
@@ -323,6 +330,12 @@ def server() -> Iterator[Player]:
 def test_there_are_a_hundred_shapes() -> None:
     """And no two of them have one body."""
     assert len({recording(*each)["body"] for each in SHAPES}) == len(SHAPES) >= 100
+
+
+def test_each_reason_is_a_line_of_the_dialects() -> None:
+    """So no difference is explained by a rule that a reader cannot find."""
+    page = (Path(__file__).parents[2] / "docs/proof/dialects.md").read_text("utf-8")
+    assert [row for row in ROWS if f"- **{row}.**" not in page] == []
 
 
 @pytest.mark.asyncio

@@ -219,6 +219,8 @@ def _of_items(items: list[Json]) -> Answer:
                 answer.parts["reasoning"] += [part.get("text") or "" for part in parts]
             case "function_call" | "custom_tool_call":
                 answer.calls.append((item["call_id"], *_named(item)))
+            case "tool_search_call" if item.get("execution") == "client":  # it has no name; this is the name in aswarm
+                answer.calls.append((item["call_id"], "search_tools", json.dumps(item["arguments"])))
             case _:
                 pass
     answer.text, answer.reasoning = ("".join(answer.parts[name]) for name in ("text", "reasoning"))

@@ -120,6 +120,10 @@ def _items(sent: list[Json], body: Json, recording: Json) -> list[Difference]:
 
 def _why_missing(item: Json, sent: list[Json], answer: Answer) -> str | None:
     """Return why an item is not sent. A server can read reasoning without encrypted content only if it has stored the answer."""
+    if (
+        item.get("execution") == "client"
+    ):  # the request of this module does not offer the search, so its call is a plain one
+        return "a search that the request does not offer"
     # Copilot gives an item another id in each event.
     if any(each in answer.items and each.get("type") == item["type"] for each in sent):
         return OWN_FORM
