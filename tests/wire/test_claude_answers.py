@@ -51,7 +51,7 @@ def test_the_last_counts_of_a_prompt(ended: Json, prompt: int, cached: int) -> N
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("details", [None, {"category": "cyber", "explanation": "Blocked."}])
-async def test_a_refusal_of_claude(details: Json | None, stream: bool) -> None:
+async def test_a_refusal_without_an_explanation(details: Json | None, stream: bool) -> None:
     """A refusal without an explanation gets a text; its finish reason is "content_filter", and its blocks are not kept."""
     answer = Answer("", stop_reason="refusal", extra={"stop_details": details})
     async with AsyncSwarm(AnthropicRules([answer]).client()).stream(

@@ -121,5 +121,5 @@ ROWS: dict[str, Callable[[Json, str, Answer, Answer], bool]] = {
     "Shapes of calls": _had_no_id,
     "Servers that number items in their own way": _has_id_of_another_event,
     "A call in the deprecated form": _is_deprecated,
-    "A refusal of Claude": _has_no_explanation,
+    "A refusal without an explanation": _has_no_explanation,
 }
