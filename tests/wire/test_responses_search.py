@@ -80,7 +80,6 @@ async def test_a_search_brings_the_definitions_at_its_place(stream: bool) -> Non
         "user",
         *("assistant", "tool"),
         *("assistant", "tool", "tool"),
-    ] + [
         "assistant",
         "tool",
     ]
