@@ -58,9 +58,10 @@ def fault(body: Json, betas: frozenset[str] | None = None, *, is_paused: bool = 
 
     `betas`: the values of the header `anthropic-beta`; None: not known. `is_paused`: whether the request ends with a paused answer.
     """
-    checks = (_type_fault, _binding_fault, _thinking_fault, _sampling_fault, _tool_fault, _cache_fault, _schema_fault)
-    reasons = (check(body) if check is not _binding_fault else check(body, betas) for check in checks)
-    return next(filter(None, reasons), None) or next(_message_faults(body, is_paused), None)
+    if reason := _type_fault(body) or _binding_fault(body, betas):
+        return reason
+    checks = (_thinking_fault, _sampling_fault, _tool_fault, _cache_fault, _schema_fault)
+    return next(filter(None, (check(body) for check in checks)), None) or next(_message_faults(body, is_paused), None)
 
 
 # --- The types ----------------------------------------------------------------------------------------------------------------

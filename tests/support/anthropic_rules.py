@@ -196,7 +196,7 @@ def _thinking_faults(body: Json) -> Iterator[tuple[str, str]]:
             if block["type"] not in _THINKING:
                 continue
             place = f"messages.{index}.content.{number}"
-            signature = block.get("signature", block.get("data", ""))
+            signature = _signature(block)
             made = _read(signature)
             if made is None or made["text"] != _digest(block.get("thinking", "")):
                 later = any(each["role"] == "assistant" for each in messages[index + 1 :])
@@ -218,12 +218,16 @@ def _signed(block: Json, body: Json, before: list[Json]) -> Json:
     if messages[-2]["role"] == "assistant":  # the continuation of a pause or of a prefill belongs to that message
         messages[-2:] = [{"role": "assistant", "content": [*blocks_of(messages[-2]), *before]}]
     sent = [b for message in messages for b in blocks_of(message) if b["type"] in _THINKING]
-    earlier = _digest(sent[-1].get("signature", sent[-1].get("data", ""))) if sent else ""
+    earlier = _digest(_signature(sent[-1])) if sent else ""
     index, number = len(messages) - 1, len(messages[-1]["content"])
     made = {"model": body["model"], "text": _digest(block.get("thinking", "")), "earlier": earlier}
     made["prefix"] = _prefix({**body, "messages": messages}, index, number)
     signature = base64.b64encode(json.dumps(made).encode()).decode()
     return {**block, "data" if block["type"] == "redacted_thinking" else "signature": signature}
+
+
+def _signature(block: Json) -> str:
+    return str(block.get("signature") or block.get("data") or "")
 
 
 def _read(signature: str) -> Json | None:

@@ -39,7 +39,7 @@ def client_of(path: str, url: str, api: Any) -> Any:
     client = openai.AsyncOpenAI(http_client=kind(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)), **options)
     if path == "instrumented":
         for resource in (client.chat.completions, client.responses):
-            resource.create = FunctionLike(resource.create, [])  # type: ignore[method-assign,assignment]
+            resource.create = FunctionLike(resource.create, [])  # type: ignore[method-assign]
     return client
 
 
@@ -50,7 +50,7 @@ def _client_of_claude(path: str, url: str) -> Any:
     kind = anthropic.DefaultAioHttpClient if path == "aiohttp" else anthropic.DefaultAsyncHttpxClient
     client = anthropic.AsyncAnthropic(http_client=kind(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)), **options)
     if path == "instrumented":
-        client.messages.create = FunctionLike(client.messages.create, [])  # type: ignore[method-assign,assignment]
+        client.messages.create = FunctionLike(client.messages.create, [])  # type: ignore[method-assign]
     return client
 
 
