@@ -210,10 +210,10 @@ async def test_deferred_tools_of_a_server_are_found_and_keep_their_approvals() -
     """The request has no tool of the server; a found tool is called on the server, and `approve` still decides."""
     tools = Tools()
     async with MCPServer(make_server(tools), approve="destructive", defer=True) as shop:
-        made = [call("call_found_tool", {"name": name, "arguments": {"text": "a"}}) for name in ("echo", "delete_all")]
+        made = [call("call_tool", {"name": name, "arguments": {"text": "a"}}) for name in ("echo", "delete_all")]
         model = ScriptedModel([call("search_tools", query="say it again"), made])
         response = await AsyncSwarm(model.client()).run(Agent(functions=[*shop.functions]), "Go")
-    assert model.requests[0].tool_names == ["search_tools", "call_found_tool"]
+    assert model.requests[0].tool_names == ["search_tools", "call_tool"]
     assert json.loads(results(response)[0].split("\n")[0])["name"] == "echo"
     assert [(each.name, each.arguments) for each in response.open_calls] == [("delete_all", '{"text": "a"}')]
     assert [name for name, _ in tools.calls] == ["echo"]

@@ -226,7 +226,7 @@ async def test_deferred_tools_are_found_in_the_new_list_and_asked_again(tools: T
     arguments = {"text": "x"}
     ask = call("delete", call_id="a", **arguments)
     if mode == "call":
-        ask = call("call_found_tool", call_id="a", name="delete", arguments=arguments)
+        ask = call("call_tool", call_id="a", name="delete", arguments=arguments)
     model = ScriptedModel(
         [call("search_tools", query="delete lamp"), ask, "Done.", call("search_tools", query="rename lamp"), "Found."]
     )
@@ -245,7 +245,7 @@ async def test_deferred_tools_are_found_in_the_new_list_and_asked_again(tools: T
             assert len(tools.calls) == calls
         response = await swarm.run(agent, "Again")
     assert '"name": "rename"' in response.messages[1]["content"]
-    names = ["search_tools", "call_found_tool"] if mode == "call" else ["search_tools"]
+    names = ["search_tools", "call_tool"] if mode == "call" else ["search_tools"]
     found = [] if mode == "call" else ["delete"]
     assert [each[: len(names)] for each in offered(model)] == [names] * 5
     assert offered(model)[0] == names
