@@ -284,10 +284,11 @@ WHOLE: dict[str, Json] = {
 }
 BROKEN: dict[str, Json | list[Any]] = {
     "an error of Claude": {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
-    "an error event of Claude": [
+    "an event with an error": [
         *[*events_of(a(text("Hi")))][:3],
         {"type": "error", "error": {"type": "api_error", "message": "It broke"}},
     ],
+    "[DONE] of a gateway": [*events_of(a(text("Hi"))), "event: data\ndata: [DONE]"],
     "a message that is cut": [*events_of(a(text("Hi")))][:-1],
     "the usage only at the start": [
         {**each, "usage": {"output_tokens": 4}} if each["type"] == "message_delta" else each

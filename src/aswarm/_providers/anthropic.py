@@ -215,7 +215,7 @@ class AnthropicSource:
             raise failed_request(error, request) from error
         async with aclosing(reply.chunks(request)) as events:
             # The SDK drops its inner generators after an error, and closes the response itself.
-            while (event := await HiddenGenerators(anext(events, None), finalize=False)) is not None:
+            while (event := await HiddenGenerators(_next_event(events, reader), finalize=False)) is not None:
                 for chunk in reader.read(event):
                     yield chunk
 
@@ -234,6 +234,16 @@ def anthropic_source(client: Any, call: BlockingCall | None) -> AnthropicSource:
     source = AnthropicSource(client)
     source._call = call or call_directly
     return source
+
+
+async def _next_event(events: AsyncGenerator[Mapping[str, Any], None], reader: AnthropicReader) -> Any:
+    """Return the next event, or None at the end. The SDK cannot read the `[DONE]` of a gateway, but the answer is whole then."""
+    try:
+        return await anext(events, None)
+    except CompletionError:
+        if reader.is_done:
+            return None
+        raise
 
 
 async def _admitted(request: CompletionRequest) -> None:

@@ -118,7 +118,11 @@ async def _end(server: asyncio.Server) -> None:
 def _ended(recording: Json) -> Json:
     message = {"type": "message", "role": "assistant", "content": [], "stop_reason": "end_turn", "usage": {}}
     events = [{"type": "message_start", "message": message}, {"type": "message_stop"}]
-    body = "".join(f"data: {json.dumps(each)}\n\n" for each in events) if is_stream(recording) else json.dumps(message)
+    body = (
+        "".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events)
+        if is_stream(recording)
+        else json.dumps(message)
+    )
     return {**recording, "body": body}
 
 
