@@ -312,6 +312,17 @@ def test_a_history_that_ends_with_an_answer(model: str) -> None:
     assert sent(*history, model=OLD, reasoning_effort="low")[-1] == go_on
 
 
+def test_an_answer_with_nothing_to_send_leaves_no_gap() -> None:
+    """Such as cut thinking. The messages around it are one turn, so that a system message is not before one of the user."""
+    cut = {**message_of([SIGNED], {"model": "claude-opus-5-5"}), "sender": "A"}
+    late = {"role": "developer", "content": "Hola."}
+    turns = sent(
+        USER, asking(made_call()), answer(), late, cut, {"role": "user", "content": "Go on."}, model="claude-opus-5-5"
+    )
+    assert [turn["role"] for turn in turns] == ["user", "assistant", "user", "system"]
+    assert [block["type"] for block in turns[2]["content"]] == ["tool_result", "text"]
+
+
 def test_a_history_without_messages_gets_a_turn_of_the_user() -> None:
     """The API refuses an empty history, and messages without content."""
     request = build_request(

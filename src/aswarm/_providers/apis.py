@@ -164,9 +164,7 @@ def is_unpatched_instance(client: Any, api: Api) -> bool:
 def is_unpatched(client: Any, resource: Any, package: str) -> bool:
     """Return whether no method that sends requests is patched on the client or on its resource. Their classes may be patched."""
     return (
-        _package(type_of(resource)) == package
-        and "create" not in vars(resource)
-        and _SENDING.isdisjoint(vars(client))
+        _package(type_of(resource)) == package and "create" not in vars(resource) and _SENDING.isdisjoint(vars(client))
     )
 
 

@@ -70,15 +70,15 @@ class SentTurns:
 
         These turns do not change. Raises ConfigurationError for a message or a part that the API does not have.
         """
-        turns, start = self._copy(), len(self.messages)
+        turns, start, asked = self._copy(), len(self.messages), list[Message]()
         for at in range(start, len(messages)):
-            if messages[at]["role"] == "assistant":
-                turns._ask(messages[start:at])
-                turns._answer(messages[at], may_think=at >= self.way.thinks_from)
-                start = at + 1
+            if messages[at]["role"] != "assistant":
+                asked.append(messages[at])
+            elif turns._answer(asked, messages[at], may_think=at >= self.way.thinks_from):
+                start, asked = at + 1, []
         turns.messages = messages[:start]
         ended = turns._copy()
-        ended._ask(messages[start:])
+        ended._ask(asked)
         ended._end()
         return turns, ended
 
@@ -108,17 +108,24 @@ class SentTurns:
         self._add("user", asked)
         self._add("system", late)
 
-    def _answer(self, message: Message, *, may_think: bool) -> None:
+    def _answer(self, before: Sequence[Message], message: Message, *, may_think: bool) -> bool:
+        """Add an assistant message after the messages before it. If it has nothing to send, add nothing and return False."""
+        size, prefix, given = len(self.sent), self.prefix, self.open.copy()
+        self._ask(before)
         if not self.way.continues_text:
             self._end()
         blocks = self._replayed(message, may_think)
         if blocks is None:
             blocks = [*map(self._with_new_id, plain_blocks(message))]
+        if not blocks:
+            del self.sent[size:]
+            self.prefix, self.open = prefix, given
+            return False
         calls = [block["id"] for block in blocks if block["type"] == CALL]
         self.ids.update(calls)
-        given = [call["id"] for call in message.get("tool_calls") or ()]
-        self.open = [*zip(given, calls, strict=True)]
+        self.open = [*zip((call["id"] for call in message.get("tool_calls") or ()), calls, strict=True)]
         self._add("assistant", blocks)
+        return True
 
     def _replayed(self, message: Message, may_think: bool) -> list[Block] | None:
         """Return the blocks of the message that are sent back; None if it has none, or if one of its ids is not new."""
