@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Image, ToolError
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Image, ToolError, tool
 from aswarm._values.messages import HANDLE
 from aswarm._values.text import sendable
 from aswarm.conversations import MemoryStore, SQLStore, Store, last, without_tool_results
@@ -164,6 +164,20 @@ async def test_a_run_inside_a_run_has_the_same_results() -> None:
 
 async def test_a_run_that_waits_keeps_its_results_and_the_others_free_the_memory() -> None:
     """`run_id` continues the same run. Without a store, results are in memory until the end of the run."""
+
+    @tool(approve=True)
+    async def pay() -> str:
+        return "paid"
+
+    agent, history = Agent(functions=[rows, pay]), [{"role": "user", "content": "Go"}]
+    for same, found in ((True, " at 135,795"), (False, "not in the 0 results")):
+        calls = [call("rows"), call("pay", call_id="pay"), call("search_result", text="row 012345"), "Done."]
+        swarm = AsyncSwarm(ScriptedModel(calls).client(), middleware=[spill_results()])
+        first = await swarm.run(agent, history, run_id="first")
+        run_id = "first" if same else "second"
+        second = await swarm.run(agent, [*history, *first.messages], resume={"pay": True}, run_id=run_id)
+        assert found in results(second.messages)[1]
+
     memory = _Memory(100)
     for number in range(4):
         await memory.put("run:a", f"r{number}", ["x" * 40])

@@ -34,6 +34,7 @@ from tests.support.conversations.stores import change
 from tests.support.leaving.run_scenes import settle
 from tests.support.runs.kept_runs import Place, Workshop, elsewhere, entries_of, in_file, in_memory, reading
 from tests.support.sql.hooks import before_statements
+from tests.support.tools.deferred import tracker
 
 pytestmark = pytest.mark.anyio
 
@@ -216,6 +217,17 @@ async def test_the_tools_of_a_client_are_not_offered_to_a_run_inside_a_function(
         assert (await (await runs.start(new)).last_entry()).type == "RunFinished"
     offered = [[each["function"]["name"] for each in asked.body.get("tools", ())] for asked in model.requests]
     assert offered == [["inner", "open_page"], [], ["inner", "open_page"]]
+
+
+async def test_a_client_gives_no_deferred_function_a_schema() -> None:
+    """A call of this name is a call of the agent's function. A tool named `call_tool` could not be called."""
+    model = ScriptedModel(["Hi!"])
+    names = ["delete_issue", "call_tool", "open_page"]
+    async with AsyncSwarm(model.client()) as swarm, LocalRuns(swarm, agents=tracker()) as runs:
+        new = NewRun("ann", "c", "Hi!", tools=[replace(OPEN_PAGE, name=name) for name in names])
+        await (await runs.start(new)).last_entry()
+    (asked,) = model.requests
+    assert asked.tool_names == ["read_clock", "search_tools", "call_tool", "open_page"]
 
 
 async def test_a_call_of_the_client_and_a_later_handoff() -> None:

@@ -73,6 +73,7 @@ def answers(*given: Any) -> Json:
                 ({"resume": [{"status": "resolved"}]}, "resume[0].interruptId"),
                 ({"resume": [{"interruptId": "r/c", "status": "maybe"}]}, "resume[0].status"),
                 ({"tools": [{"name": "has space"}]}, "tools[0].name"),
+                ({"tools": [{"name": "call_tool"}]}, "tools[0].name"),
                 ({"tools": [{"name": "f", "parameters": "none"}]}, "tools[0].parameters"),
             ],
         ),

@@ -11,9 +11,10 @@ from typing import Protocol, runtime_checkable
 class ResultStore(Protocol):
     """Protocol of a place for long results of tools, see `aswarm.middleware.spill_results`. Each text has an owner and a handle.
 
-    The owner is "conversation:" and the id of the conversation in its store, or "run:" and the id of a run without a conversation. A
-    store of your own must copy the texts when the conversation is forked, and delete them when it is deleted. The included stores
-    of conversations do both in the same transaction.
+    The owner is "conversation:" and the id of the conversation in its store, or "run:" and the id of a run without a conversation.
+    The included stores of conversations copy the texts when a conversation is forked, and delete them with it, in the same
+    transaction. For a place of your own, your program does both: aswarm only calls these three methods. Texts that are not deleted
+    belong to the next conversation with the same id.
     """
 
     async def put(self, owner: str, handle: str, parts: Sequence[str], /) -> None:

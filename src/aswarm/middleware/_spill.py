@@ -50,15 +50,16 @@ def spill_results(
 
     A conversation in a store keeps its results there, as long as the conversation exists: a fork copies the results that it shows,
     and deleting the conversation deletes them. A run of `aswarm.runs` without a conversation keeps them with its log. Any other run
-    has them in the memory of this process, until it ends, for the last 50 million characters of all runs. A run inside a run
-    uses the results of the outer run. Results that a client sends are not shortened, and neither are results of calls inside code:
+    has them in the memory of this process, until it ends, for the last 50 million characters of all runs; resume a run that waits
+    with the same `run_id`. A run inside a run uses the results of the outer run. Results that a client sends are not shortened, and neither are results of calls inside code:
     the code gets all data, and only what the code prints is shortened.
 
     Security: The functions read only the results of their own conversation, or of their own run if it has none.
 
     Args:
         characters: The length from which a result is stored, at least 500.
-        store: A place for all results. By default, it belongs to the store of the conversation.
+        store: A place for all results. By default, it belongs to the store of the conversation. A store of conversations does not
+            know a place that is passed here: your program copies and deletes there, see `ResultStore`.
         max_characters: The length after which a stored text is cut; the model reads that it was.
 
     Raises:

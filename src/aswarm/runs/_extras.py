@@ -17,7 +17,9 @@ from aswarm._run.handlers import Handlers, Started, chain
 from aswarm._run.outcome import ToolOutcome
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.conversion import to_text
+from aswarm._tools.toolbox import toolbox
 from aswarm._values.errors import Hold
+from aswarm._values.found_tools import CALL_TOOL
 from aswarm._values.messages import Message
 from aswarm._wire.request import CompletionRequest
 from aswarm._wire.responses_request import LIMITS
@@ -53,7 +55,7 @@ def with_client(
 
     def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         changed = request.copy()
-        _add_tools(changed.body, tools)
+        _add_tools(changed, tools)
         _add_settings(changed.body, settings)
         _add_notes(changed.body["messages"], notes)
         return handlers.complete(changed)
@@ -71,12 +73,13 @@ def with_client(
     return replace(handlers, complete=wrapped, call_tool=call_tool)
 
 
-def _add_tools(body: dict[str, Any], tools: Sequence[ClientTool]) -> None:
-    agent_tools: list[dict[str, Any]] = list(body.get("tools") or ())
-    names = {tool["function"]["name"] for tool in agent_tools}
+def _add_tools(request: CompletionRequest, tools: Sequence[ClientTool]) -> None:
+    agent_tools: list[dict[str, Any]] = list(request.body.get("tools") or ())
+    # Also the deferred tools, which the request does not have: a call of this name is a call of the agent's function.
+    names = {CALL_TOOL, *toolbox(request.agent).tools, *(tool["function"]["name"] for tool in agent_tools)}
     new = [tool.to_dict() for tool in tools if tool.name not in names]
     if new:
-        body["tools"] = [*agent_tools, *({"type": "function", "function": function} for function in new)]
+        request.body["tools"] = [*agent_tools, *({"type": "function", "function": function} for function in new)]
 
 
 def _add_settings(body: dict[str, Any], settings: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
+from aswarm._values.found_tools import CALL_TOOL
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message
 from aswarm.runs import CallAnswer, ClientTool, ContextEdit
@@ -110,8 +111,8 @@ def a_flag(value: object, param: str) -> bool:
 def client_tool(data: Mapping[str, Any], param: str) -> ClientTool:
     """Return a tool of the client from `name`, `description` and `parameters`, a JSON schema. Raises InvalidRequest."""
     name = a_text(data.get("name"), f"{param}.name")
-    if not _TOOL_NAME.fullmatch(name):
-        raise invalid(f"{param}.name", "1 to 64 letters, digits, _ or -", name)
+    if not _TOOL_NAME.fullmatch(name) or name == CALL_TOOL:
+        raise invalid(f"{param}.name", f"1 to 64 letters, digits, _ or -, and not {CALL_TOOL}, which is reserved", name)
     parameters = data.get("parameters")
     schema = _NO_PARAMETERS if parameters is None else an_object(parameters, f"{param}.parameters")
     return ClientTool(name=name, description=str(data.get("description") or ""), parameters=schema)
