@@ -107,7 +107,9 @@ async def test_a_call_that_may_have_run_in_a_dead_process_is_not_answered_again(
         await answered.result()
     async with process("Sales", "dead.db", version="2") as runs:
         last = await Run(runs, await runs.get(answered.id, user="ann")).last_entry()
-        assert (last.type, last.response) == ("RunStopped", {})
+        assert (last.type, [each["name"] for each in last.response["unknown_calls"]]) == ("RunStopped", ["refund"])
+        [told] = [each for each in last.response["messages"] if each["role"] == "tool"]
+        assert told["content"] == "cancelled; its outcome is unknown"
     async with process("Orders", "dead.db") as runs:
         waits = Run(runs, await runs.get(asked.id if names == "asked" else answered.id, user="ann"))
         if names == "asked":
@@ -115,3 +117,50 @@ async def test_a_call_that_may_have_run_in_a_dead_process_is_not_answered_again(
         with pytest.raises(AnswersRefused, match="does not wait for an answer"):
             await waits.answer({"c1": True} if names == "answered" else {"c1": "done"})
     assert refunded == [7]
+
+
+@pytest.mark.asyncio
+@pytest.mark.processes
+async def test_the_conversation_has_the_recorded_messages_of_a_run_that_a_newer_version_cannot_replay(
+    tmp_path: Path,
+) -> None:
+    """The instructions have changed. The finished call keeps its result, and the call that may have run says so."""
+    began, go = anyio.Event(), anyio.Event()
+
+    def look() -> str:
+        """Look."""
+        return "order 7"
+
+    async def refund() -> str:
+        """Refund."""
+        began.set()
+        await go.wait()
+        return "refunded"
+
+    @asynccontextmanager
+    async def process(instructions: str, file: str, *script: Any) -> AsyncGenerator[tuple[LocalRuns, ScriptedModel]]:
+        model = ScriptedModel(script)
+        agent = Agent(name="Orders", instructions=instructions, functions=[look, refund])
+        async with (
+            AsyncSwarm(model.client()) as swarm,
+            SQLiteStore(tmp_path / file) as store,
+            LocalRuns(swarm, store=store, agents=agent, version=instructions) as runs,
+        ):
+            yield runs, model
+
+    async with process("old", "chats.db", call("look"), call("refund"), "Done.") as (runs, _):
+        run = await runs.start(NewRun("ann", "c", "Refund my order!"))
+        await began.wait()
+        with (
+            closing(sqlite3.connect(tmp_path / "chats.db")) as source,
+            closing(sqlite3.connect(tmp_path / "dead.db")) as copy,
+        ):
+            source.backup(copy)
+        go.set()
+        await run.result()
+    async with process("new", "dead.db", "I shall look whether it was refunded.") as (runs, model):
+        last = await Run(runs, await runs.get(run.id, user="ann")).last_entry()
+        assert (last.type, [each["name"] for each in last.response["unknown_calls"]]) == ("RunStopped", ["refund"])
+        await (await runs.start(NewRun("ann", "c", "Go on!"))).result()
+        told = [message["content"] for message in model.requests[0].messages if message["role"] == "tool"]
+        assert told == ["order 7", "cancelled; its outcome is unknown"]

@@ -89,6 +89,10 @@ class EntryMaker:
         self._ended: list[str] = []  # calls that finished since the context was last compared
         self._compared = 0  # the number of messages that were compared with the entries
 
+    def follow(self, folded: Folded, response: Response) -> None:
+        """Continue after recorded entries, with the response that they make. Only the end of the run may follow."""
+        self.folded, self._context, self._compared = folded, response.context_variables, len(response.messages)
+
     def _make(self, kind: str, fields: Mapping[str, Any]) -> Entry:
         entry = Entry(self.seq, self._clock(), kind, fields)
         self.seq += 1

@@ -145,10 +145,9 @@ class Execution:
         # For example, this process does not have the agent.
         except (Exception, SystemExit, BaseExceptionGroup) as failure:
             record, error = self.live.record, _error_of(failure)
-            what = (
-                "the record of the run %s cannot be replayed, so its conversation does not get the messages of the run"
-            )
+            what = "the run %s cannot be replayed, so it ends with its recorded messages"
             logger.warning(what, record.id, exc_info=error, extra=record.log_fields)
+            self._run.use_record(self._recorded)
 
     async def _run_to_end(self, stop: Callable[[], None] | None = None) -> None:
         """Execute and record the run. `stop`: see `EntryRecorder`."""

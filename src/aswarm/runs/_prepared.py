@@ -20,6 +20,7 @@ from aswarm._log.texts import checked_context, checked_id, faults
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker, ErrorText, general_error
 from aswarm._record.entry_recorder import EntryRecorder
+from aswarm._record.fold import fold
 from aswarm._run.handlers import Handlers
 from aswarm._run.options import RunOptions
 from aswarm._run.owner import ResultStore, RunOwner
@@ -48,6 +49,7 @@ from ._errors import AgentNotFound, AnswersRefused, ConversationNotFound, Invali
 from ._extras import with_client, with_request_log
 from ._requests import ClientTool, Limits, NewRun, messages_of
 from ._traces import trace_headers
+from ._unreplayed import recorded_response
 
 _MAX_ID_LENGTH = 200
 TASK_MODEL = "helper"  # the name under which clients find the agent for titles and similar tasks
@@ -169,6 +171,7 @@ class PreparedRun:
     first: Entry = field(default=Entry(-1, 0, "", {}))
     maker: EntryMaker = field(init=False)
     recorder: EntryRecorder | None = field(init=False)
+    _unreplayed: Response | None = field(init=False, default=None)
     _state: RunState | None = field(init=False)
 
     @classmethod
@@ -283,6 +286,17 @@ class PreparedRun:
         recorder.use(self._state)
         return events
 
+    def use_record(self, entries: Sequence[Entry]) -> None:
+        """End the run with its recorded entries, because they cannot be replayed."""
+        folded, self.maker = fold(entries), EntryMaker(self.history, error_text=self.setup.error_text)
+        if self.first.fields.get("_is_inexact"):
+            folded.context = dict(self.context)
+        name = folded.active_agent or self.starts_with
+        agent = self.setup.known.get(name) or Agent(name=name)
+        self.recorder = self._state = None
+        self._unreplayed = recorded_response(folded, self.messages, agent)
+        self.maker.follow(folded, self._unreplayed)
+
     @property
     def has_finished(self) -> bool:
         """Whether the run has finished: it neither failed nor was stopped."""
@@ -291,7 +305,7 @@ class PreparedRun:
     def response_after(self, error: BaseException | None) -> Response | None:
         """Return the response so far, or None if the run has not started. `error`: the error of a failed run."""
         of_error = getattr(error, "response", None)
-        return of_error or (None if self._state is None else self._state.response)
+        return of_error or (self._unreplayed if self._state is None else self._state.response)
 
     def endings(self, reason: str | None, error: BaseException | None) -> list[Entry]:
         """Return the last entries of the run. The run finished, failed with this error, or was stopped for this reason."""
@@ -318,7 +332,9 @@ class PreparedRun:
             messages = without_last_question(messages)
         keep = common_messages(before, messages)
         context, _ = storable(response.context_variables, dict(self.context))
-        name = response.agent.name if self.agents.find(response.agent.name) is response.agent else self.starts_with
+        name = response.agent.name
+        if response is not self._unreplayed and self.agents.find(name) is not response.agent:
+            name = self.starts_with
         return Change(
             revision_of(self.run_id, 0), revision_of(self.run_id, 1), keep, messages[keep:], name, context, response.stop,
             response.unknown_calls,
