@@ -53,6 +53,7 @@ ANSWERS: tuple[tuple[Any, ...], ...] = (
     (thinking("A tool."), use("f", x=1)),
     (thinking("Two."), text("Wait."), use("f", x=1), use("g", x=2)),
     (thinking("Search."), SEARCH, FOUND, text("The sky is "), CITED),
+    (thinking("Cut."),),
 )
 
 
@@ -174,6 +175,7 @@ steps = st.one_of(
 @example([(BINDING, 3, False), "responses", "user", (BINDING, 4, False), "chat", (BINDING, 1, False)])
 @example([(STORY, 3, False), "hand_off", (STORY, 3, False), "hand_off", (STORY, 1, True)])
 @example([(OLD, 3, False), "chat", (OLD, 3, False), (OLD, 1, False)])
+@example([(BINDING, 3, False), "developer", (BINDING, 6, False), "user"])
 @example([(BINDING, 4, False), "developer", (BINDING, 5, False), "trim", (BINDING, 1, False)])
 def test_each_request_of_a_conversation_over_three_apis_is_valid(drawn: list[Any]) -> None:
     """No request is refused, also by a server that drops no blocks itself."""
