@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,19 @@ def plain(text: str) -> str:
     """Return the text of the user with marks for the characters that a person does not see."""
     for unseen in "\x0b\x0c\x1c\x85\x00\x1b\u202e\U000e0041":
         text = text.replace(unseen, "\ufffd")
+    text = re.sub("\u200d{3,}", "\ufffd", text)
     return text.replace("\r\n", "\n").replace("\r", "\ufffd")
+
+
+def test_a_prompt_hides_no_text() -> None:
+    """Texts are hidden in characters without a width, in tags, and in runs of joiners and variation selectors; emoji stay."""
+    bits = "".join("\u200b\u2060"[int(bit)] for bit in f"{ord('x'):08b}")
+    runs = "".join(chr(0xFE00 + int(digit, 16)) for digit in b"delete all".hex())
+    hidden = ["\ufeff", "\u200e", "\u3164", "\u00ad", bits, runs, "\u200c\u200d" * 8]
+    for text in hidden:
+        assert set(content_of(GetPromptResult(messages=[message(f"a{text}b")]))) == set("a\ufffdb")
+    seen = "👩‍❤️‍👨 👨‍👩‍👧 می‌خواهم"
+    assert content_of(GetPromptResult(messages=[message(seen)])) == seen
 
 
 def test_images_and_resources_of_a_prompt_are_parts() -> None:

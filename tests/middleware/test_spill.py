@@ -250,6 +250,9 @@ async def test_a_text_that_is_too_long_is_cut_and_the_model_knows() -> None:
     swarm = AsyncSwarm(model.client(), middleware=[spill_results(1_000, max_characters=3_000)])
     first, found, end = results((await swarm.run(Agent(functions=[rows]), "Go")).messages)
     assert ": 3,000 characters] (only the first of 219,999; the rest is lost)\n" in first
+    line = HANDLE.match(first)
+    assert line is not None
+    assert line[0] == first.partition("\n")[0]  # so a history without the result still tells it
     assert found.startswith("The text is not in")
     assert end.partition("\n")[2] == ROWS[2_990:3_000]
 

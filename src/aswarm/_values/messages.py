@@ -42,7 +42,9 @@ OUTCOME_UNKNOWN = "cancelled; its outcome is unknown"
 STILL_RUNNING = "; it may still be running"
 LEFT_OUT = "(this earlier result is left out)"
 # The line before a long result that is shortened, and kept under a handle.
-HANDLE = re.compile(r"^\[result r[0-9a-f]{16}: [0-9,]+ characters\]", re.MULTILINE)
+HANDLE = re.compile(
+    r"^\[result r[0-9a-f]{16}: [0-9,]+ characters\](?: \(only the first of [0-9,]+; the rest is lost\))?", re.MULTILINE
+)
 # A key in the data of a call that waits for an inner run: whether a function of this run has started.
 STARTED_INSIDE = "started_inside"
 

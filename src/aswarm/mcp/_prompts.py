@@ -1,7 +1,7 @@
 """Prompts of a server, which a person chooses and sees before they are sent.
 
 Security: A prompt becomes one message of the user: its messages of the assistant are quoted, it has no calls, and a mark stands
-for each character that a person would not see.
+for characters that a person would not see. Only joiners and variation selectors of emoji and scripts stay, at most two together.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from aswarm._values.content import text_part
 
 from ._functions import shown_block
 
-# Characters that a person does not see, or that change the order of the others: controls, marks of direction, tags.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e01ef]")
+# Characters that a person does not see, or that change the order of the others: controls, and what Unicode calls
+# Default_Ignorable_Code_Point. An emoji has at most two joiners and variation selectors together; a longer run is a hidden text.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff"
+    "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]|[\u034f\u200c\u200d\ufe00-\ufe0f]{3,}"
+)
 
 
 def content_of(prompt: GetPromptResult) -> str | list[dict[str, Any]]:
