@@ -4,12 +4,13 @@
 
 FOLDER has `openai.jsonl.gz` and `anthropic.jsonl.gz`: one JSON object a line with `id`, `api`, `stream`, `request`, `status`,
 `content_type`, `body` and `follow_up_of`. Each recording is played in one burst and in random pieces, and one of each shape on all
-paths. Each follow-up is built from the message of the recording that it follows.
+paths. A random part of each stream must be an error. Each follow-up is built from the message of the recording that it follows.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 import time
 from collections import Counter
@@ -76,6 +77,8 @@ async def play_all(server: Player, played: list[Json], seed: int, report: Report
             got, message = await play(server, recording, "httpx", pieces)
             report.add(recording, f"pieces {pieces}" if pieces else "one burst", differences(recording, want, got))
         messages[recording["id"]] = message
+        if is_stream(recording) and (recording["status"] or 200) < 400:
+            await play_cut(server, recording, seed + number, report)
         if (made := shape(recording)) not in shapes:
             shapes.add(made)
             for path in paths_of(recording):
@@ -85,6 +88,17 @@ async def play_all(server: Player, played: list[Json], seed: int, report: Report
         if recording["earlier"] and messages.get(recording["earlier"]["id"]):
             found = await follow_up_differences(server, recording, messages[recording["earlier"]["id"]])
             report.add(recording, "follow-up", found)
+
+
+async def play_cut(server: Player, recording: Json, seed: int, report: Report) -> None:
+    """Play a part of a stream, up to a boundary of events. A part must never pass for a whole answer."""
+    parts = recording["body"].split("\n\n")
+    kept = random.Random(seed).randrange(1, len(parts)) if len(parts) > 1 else 0
+    part = {**recording, "id": f"{recording['id']}-", "body": "\n\n".join([": cut", *parts[:kept], ""])}
+    want = decode(part["api"], part["body"])
+    got, _ = await play(server, part, "httpx", seed)
+    passes = want.error and not got.error and not differences(part, want, got)[0][3]
+    report.add(recording, f"{kept} of {len(parts)} events", [("error", want.error, got.error, None)] if passes else [])
 
 
 async def play_on_trio(server: Player, played: list[Json], seed: int, report: Report) -> None:
