@@ -27,10 +27,13 @@ _HANDLES_AT_ONCE = 500
 
 
 def put(owner: str, handle: str, parts: Sequence[str], now: float) -> Transaction[None]:
-    """Insert a text. A text that the owner already has stays. Raises RunError if the owner was deleted."""
+    """Insert a text. A text that the owner already has stays. Raises RunError if the owner is not in this database."""
     kind, id_ = _column(owner)
     if not (yield f"SELECT 1 FROM aswarm_{kind} WHERE id = ? FOR SHARE", (id_,)):
-        raise RunError(f"the {kind} {id_!r} was deleted, so a long result of its tools cannot be kept")
+        raise RunError(
+            f"a long result cannot be kept, because the {kind} {id_!r} was deleted, or is not in the database of these results; an "
+            "included store has only the results of its own conversations and runs"
+        )
     rows = [(id_, handle, number, part.encode(), now) for number, part in enumerate(parts)]
     for some in chunks(rows, _ROWS_AT_ONCE):
         values = ", ".join(["(?, ?, ?, ?, ?)"] * len(some))

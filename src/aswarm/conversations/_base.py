@@ -49,7 +49,10 @@ class SQLStore(Store):
 
     @property
     def results(self) -> ResultStore:
-        """The place for long results of tools, in the same database. A fork copies them, and deleting the owner deletes them."""
+        """The place for long results of this store's conversations and runs, in the same database.
+
+        A fork copies them, and deleting the owner deletes them. It is no place for the results of another store.
+        """
         return SQLResults(self._database)
 
     async def load(self, conversation_id: str, /, *, until: int | None = None) -> Stored | None:
