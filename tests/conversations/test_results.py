@@ -52,7 +52,7 @@ async def test_a_text_is_stored_once_for_its_owner(store: SQLStore) -> None:
     for owner in ("conversation:nowhere", "run:a", "run:nowhere"):
         assert await store.results.read(owner, HANDLES[0], 0) is None
         with pytest.raises(
-            RunError, match="a long result cannot be kept, because the .* was deleted, or is not in the database"
+            RunError, match=r"a long result cannot be kept, because the .* was deleted, or is not in the database"
         ):
             await store.results.put(owner, HANDLES[0], ["lost"])
 
