@@ -246,6 +246,44 @@ async def test_each_request_of_a_pause_counts() -> None:
     assert (scope.cancelled_caught, len(rules.requests)) == (True, 1)
 
 
+SKILLS = {"skills": [{"type": "anthropic", "skill_id": "pptx", "version": "latest"}]}
+
+
+@pytest.mark.parametrize(
+    ("own", "sent"),
+    [(None, "box_1"), (SKILLS, {"id": "box_1", **SKILLS}), ("box_of_user", "box_of_user")],
+    ids=["none", "skills", "another"],
+)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_code_that_waits_for_a_call_keeps_its_container(stream: bool, own: Any, sent: Any) -> None:
+    """Also after a second call, whose answer does not name the container again, and after a pause. A later turn has none."""
+    code = {"type": "server_tool_use", "id": "srv_code", "name": "code_execution", "input": {"code": "weather()"}}
+    ended = {"type": "code_execution_tool_result", "tool_use_id": "srv_code", "content": {
+        "type": "code_execution_result", "stdout": "", "stderr": "", "return_code": 0, "content": []
+    }}  # fmt: skip
+    caller = {"type": "code_execution_20260120", "tool_id": "srv_code"}
+    calls = [{**use("weather", number, city="Oslo"), "caller": caller} for number in (1, 2)]
+    pause = Answer([ended, SEARCH], stop_reason="pause_turn")
+    rules = AnthropicRules(
+        [
+            Answer([code, calls[0]], extra={"container": {"id": "box_1"}}),
+            calls[1:],
+            pause,
+            [FOUND, text("Done.")],
+            "Hi.",
+        ]
+    )
+    settings = {"tools": [*TOOLS, {"type": "code_execution_20260120", "name": "code_execution"}]}
+    claude, swarm = agent(**settings, **({"container": own} if own else {})), AsyncSwarm(rules.client())
+    async with swarm.stream(claude, "Weather?", deltas=stream) as run:
+        async for _ in run:
+            pass
+    assert [body.get("container") for body in rules.requests] == [own, sent, sent, sent]
+    history = [{"role": "user", "content": "Weather?"}, *run.response.messages, {"role": "user", "content": "Hi"}]
+    await swarm.run(claude, history)
+    assert rules.requests[-1].get("container") == own
+
+
 async def test_refused_thinking_is_left_out_once() -> None:
     """A server that cannot drop blocks refuses the history of another program. The second request has no thinking."""
     refusal = "messages.1.content.0: Invalid `signature` in `thinking` block"

@@ -166,7 +166,7 @@ def test_a_paused_answer_is_one_message() -> None:
             for chunk in reader.read(event):
                 accumulator.feed(chunk)
         assert reader.is_paused == (stop != "end_turn")
-        assert reader.container == {"container": "c"}
+        assert reader.container == "c"
         if reader.is_paused:
             reader.resume()
     for chunk in reader.finish():

@@ -145,7 +145,7 @@ class AnthropicSource:
             if part:
                 await _admitted(request)
                 reader.resume()
-                body = continued({**body, **reader.container}, reader.blocks)
+                body = continued(body, reader.blocks, reader.container)
             # The retries of others stop at the first chunk of an answer, so the client itself retries a later part.
             retries = None if part else request.max_retries
             async with aclosing(self._part(request, body, reader, retries)) as chunks:

@@ -73,9 +73,9 @@ class AnthropicReader:
         return self.is_done and self._stop in _PAUSES and not has_open_call
 
     @property
-    def container(self) -> dict[str, Any]:
-        """The container of the answer, as a part of the body of the next request; empty if there is none."""
-        return {"container": self._origin["container"]} if "container" in self._origin else {}
+    def container(self) -> str | None:
+        """The id of the container of the answer; None if there is none."""
+        return self._origin.get("container")
 
     def resume(self) -> None:
         """Prepare for the next part of a paused answer."""

@@ -164,6 +164,30 @@ def start_of_thinking(messages: Sequence[Message]) -> int:
     return next((at for at, origin in origins if is_object(origin) and origin.get(ALONE)), 0)
 
 
+def container_of_turn(messages: Sequence[Message]) -> str | None:
+    """Return the id of the container whose code may wait for the results at the end of the messages; None if there is none.
+
+    The API demands it then. It is not sent in a later turn, because a container expires.
+    """
+    has_results = has_answer = False
+    for message in reversed(messages):
+        match message["role"]:
+            case "tool":
+                has_results = True
+            case "assistant" if not has_results:
+                return None
+            case "assistant":
+                has_answer = True
+                origin = message.get(ORIGIN)
+                if is_object(origin) and isinstance(container := origin.get("container"), str):
+                    return container
+            case "user" if has_answer:
+                return None
+            case _:
+                pass
+    return None
+
+
 def split_system(messages: Sequence[Message]) -> tuple[list[Block], Sequence[Message]]:
     """Return the blocks of the system prompt, which are the first messages of the developer, and the other messages."""
     end = next((at for at, message in enumerate(messages) if message["role"] not in _INSTRUCTING), len(messages))

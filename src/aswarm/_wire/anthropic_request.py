@@ -16,7 +16,7 @@ from aswarm._values.json import is_object
 from aswarm._values.messages import Message
 
 from .anthropic_blocks import ALONE, THINKING, Block, digest
-from .anthropic_messages import SentTurns, Way, split_system, start_of_thinking
+from .anthropic_messages import SentTurns, Way, container_of_turn, split_system, start_of_thinking
 from .anthropic_models import Model, model_named
 from .anthropic_schema import accepted_schema, are_few
 from .request import CompletionRequest, has_allowed_tools, is_forced, is_requiring, without_allowed_tools
@@ -64,7 +64,7 @@ def anthropic_request(
     thinks_from = start_of_thinking(messages) if thinking else len(messages)
     way = Way(name, thinks_from, is_claude_api and model.has_system_role, may_continue)
     turns = _turns(request, messages, way, start)
-    body |= {"system": system, "messages": [*turns.sent]}
+    body |= {"system": system, "messages": [*turns.sent], **_in_container(body, container_of_turn(messages))}
     if is_claude_api and model.binds_thinking:
         _ask_for_drops(body)
     _without_thinking_in_loop(body)
@@ -84,9 +84,21 @@ def betas_of(body: Mapping[str, Any]) -> list[str]:
     return [BETA] if "block_binding" in (body.get("thinking") or ()) else []
 
 
-def continued(body: Mapping[str, Any], blocks: Sequence[Block]) -> dict[str, Any]:
-    """Return the body of the request that continues a paused answer. `blocks`: all blocks of the answer so far."""
-    return {**body, "messages": [*body["messages"], {"role": "assistant", "content": [*blocks]}]}
+def continued(body: Mapping[str, Any], blocks: Sequence[Block], container: str | None = None) -> dict[str, Any]:
+    """Return the body of the request that continues a paused answer.
+
+    `blocks`: all blocks of the answer so far. `container`: the id of its container.
+    """
+    messages = [*body["messages"], {"role": "assistant", "content": [*blocks]}]
+    return {**body, "messages": messages, **_in_container(body, container)}
+
+
+def _in_container(body: Mapping[str, Any], container: str | None) -> dict[str, Any]:
+    """Return the `container` of a request whose code runs in this container. The user's setting overrides its id, and may have skills."""
+    own = body.get("container")
+    if container is None or isinstance(own, str):
+        return {}
+    return {"container": {"id": container, **own} if own else container}
 
 
 def _turns(request: CompletionRequest, messages: Sequence[Message], way: Way, start: str) -> SentTurns:
