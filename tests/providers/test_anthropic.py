@@ -14,7 +14,7 @@ import anthropic
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Budget, CompletionError, RateLimits, Swarm
+from aswarm import Agent, AsyncSwarm, Budget, BudgetError, CompletionError, RateLimits, Swarm, agent_tool
 from aswarm._values.errors import ConfigurationError, MissingKeyError
 from aswarm.sources import AnthropicSource
 from aswarm.testing import check_history
@@ -239,11 +239,36 @@ async def test_each_request_of_a_pause_counts() -> None:
     rules = AnthropicRules([PAUSED, Answer([FOUND, use("weather", city="Oslo")]), Answer("Rain.")])
     response = await AsyncSwarm(rules.client()).run(agent(tools=TOOLS), "Go", budget=Budget(turns=2))
     assert (response.stop, response.spent, len(rules.requests)) == ("budget", "turns", 2)
+    assert response.usage.requests == 2
     rules = AnthropicRules([PAUSED, Answer([FOUND, text("Found.")])])
     swarm = AsyncSwarm(rules.client(), rate_limits=RateLimits(requests_per_minute=1, tokens_per_minute=10**9))
     with anyio.move_on_after(0.3) as scope:
         await swarm.run(agent(tools=TOOLS), "Go")
     assert (scope.cancelled_caught, len(rules.requests)) == (True, 1)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_budget_ends_a_pause(stream: bool) -> None:
+    """No request exceeds the limit, also of an outer run. The rest of the history is valid."""
+    search = [Answer([{**SEARCH, "id": f"srv_{at}"}, text(f"Part {at}.")], stop_reason="pause_turn") for at in range(9)]
+    for then, stop, count in (("stop", "budget", 3), ("answer", "budget", 4)):
+        rules = AnthropicRules([*search[:3], "In short."])
+        claude, budget = agent(tools=TOOLS), Budget(turns=3, then=then)  # type: ignore[arg-type]
+        async with AsyncSwarm(rules.client(), budget=budget).stream(claude, "Go", deltas=stream) as run:
+            async for _ in run:
+                pass
+        assert (run.response.stop, run.response.spent, len(rules.requests)) == (stop, "turns", count)
+        assert run.response.usage.requests == count
+        check_history(run.response.messages)
+    assert run.response.text == "In short."
+    rules = AnthropicRules([*search])
+    with pytest.raises(BudgetError) as caught:
+        await AsyncSwarm(rules.client()).run(agent(tools=TOOLS), "Go", budget=Budget(turns=2, then="raise"))
+    assert (len(rules.requests), caught.value.response.usage.requests) == (2, 2)
+    rules = AnthropicRules([[use("ask", message="Go")], *search])
+    outer = Agent(model="claude-sonnet-4-6", functions=[agent_tool(agent(tools=TOOLS), name="ask")])
+    response = await AsyncSwarm(rules.client()).run(outer, "Go", budget=Budget(turns=3))
+    assert (response.stop, response.spent, len(rules.requests)) == ("budget", "turns", 3)
 
 
 SKILLS = {"skills": [{"type": "anthropic", "skill_id": "pptx", "version": "latest"}]}

@@ -143,6 +143,8 @@ class AnthropicSource:
         reader = AnthropicReader(origin)
         for part in range(_MOST_PARTS):
             if part:
+                if request._may_continue is not None and not request._may_continue():
+                    break
                 await _admitted(request)
                 reader.resume()
                 body = continued(body, reader.blocks, reader.container)

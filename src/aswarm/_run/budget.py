@@ -125,12 +125,14 @@ class BudgetControl:
     `deadline`: the time on `clock` at which the seconds are used up; infinite for the final completion.
     `may_cut`: whether the budget limits the seconds.
     `is_cut`: whether the deadline has cancelled the current completion.
+    `is_paused`: whether the provider has paused the completion, and a limit has refused the request that continues it.
     """
 
     def __init__(self, spending: Spending, agent: Agent, run_id: str = "") -> None:
         self.spent: Limit | None = None
         self.is_last = False
         self.is_cut = False
+        self.is_paused = False
         self.deadline = math.inf
         self.may_cut = False
         self.clock: Callable[[], float] = lambda: -math.inf
@@ -148,6 +150,7 @@ class BudgetControl:
         self._handoffs = None if handoffs is None else HandoffChain(handoffs, agent.name)
         self._admitted: set[Call] = set()  # the calls of this turn that may run
         self._refused_handoffs: set[Call] = set()  # the admitted calls whose handoff was refused
+        self._continued = 0  # the requests that have continued the current completion, and are counted
         self._model = ""
         self._run_id = run_id
         self._agent = agent
@@ -196,6 +199,18 @@ class BudgetControl:
             self.is_last, self.deadline = True, math.inf
         for spending in self._spending.chain() if may_ask else ():
             spending.turns += 1
+        self.is_paused = False
+        return True
+
+    def admit_next(self) -> bool:
+        """Return whether the budgets allow the request that continues a paused completion. If they do, count it."""
+        with self._lock:
+            self.is_paused = not self.is_last and any(spending.reached() for spending in self._spending.chain())
+            if self.is_paused:
+                return False
+            for spending in self._spending.chain():
+                spending.turns += 1
+        self._continued += 1
         return True
 
     def _set_spent(self, limit: Limit, owner: Spending) -> None:
@@ -218,6 +233,8 @@ class BudgetControl:
         """Add the price of a completion, and its further requests, to this run and its outer runs. `model`: None for the model of the run."""
         prices = self._prices(usage, model)
         paused = usage.details.get(CONTINUED, 0)  # further requests of a completion that the provider has paused
+        if model is None:  # a completion of the run, whose further requests were counted when they were sent
+            paused, self._continued = max(0, paused - self._continued), 0
         with self._lock:
             for spending, price in prices:
                 spending.cost += price

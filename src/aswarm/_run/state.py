@@ -176,6 +176,7 @@ class RunState:
             request = replace(request, tool_search=True)
         if self.budget is not None:
             self.budget.check_price(request.body["model"])
+            request = replace(request, _may_continue=self.budget.admit_next)
         if typed is None:
             return request
         typed.is_last = is_last
@@ -205,7 +206,7 @@ class RunState:
             self._has_answer = False
             self._with_results.clear()
         may_ask = max_turns is None or self.turns < max_turns
-        if self._has_answer:
+        if self._has_answer and not (self.budget is not None and self.budget.is_paused):
             return "budget" if self.budget is not None and self.budget.is_last else "answer"
         if self.budget is not None and not self.budget.admit_request(may_ask=may_ask):
             return "budget"

@@ -62,6 +62,9 @@ class CompletionRequest:
     _required: str | None = field(default=None, repr=False, compare=False)
     # Whether the instructions may end with a cache breakpoint, at servers that have breakpoints.
     _may_share_prefix: bool = field(default=False, repr=False, compare=False)
+    # A source calls it before it continues a completion that the provider has paused, and ends the completion after False. A budget
+    # sets it.
+    _may_continue: Callable[[], bool] | None = field(default=None, repr=False, compare=False)
     # A source awaits it before it sends a further request for the same completion. The rate limits set it.
     _admit_next: "Callable[[], Awaitable[None]] | None" = field(default=None, repr=False, compare=False)
     # Whether a middleware sends the request for itself, outside of the conversation.
