@@ -99,10 +99,11 @@ class ToolList:
         """Give the request these tools of this server, in place of those that it has."""
         body = request.body
         tools: list[Schema] = body.get("tools", [])
-        is_deferred = any(
-            function.defer for function in self.functions
-        )  # then the history decides which are in a request
-        if is_deferred or [tool for tool in tools if call_name(tool) in self._all_names] == sent:
+        # The history decides which deferred tools are in a request.
+        if (
+            any(function.defer for function in self.functions)
+            or [tool for tool in tools if call_name(tool) in self._all_names] == sent
+        ):
             return
         own = self._all_names - self._foreign(request.agent)
         at = next((at for at, tool in enumerate(tools) if call_name(tool) in own), len(tools))
