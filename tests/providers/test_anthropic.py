@@ -271,6 +271,29 @@ async def test_a_budget_ends_a_pause(stream: bool) -> None:
     assert (response.stop, response.spent, len(rules.requests)) == ("budget", "turns", 3)
 
 
+@pytest.mark.parametrize("eager", [False, "always"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_calls_of_a_refused_answer_do_not_run(stream: bool, eager: Any) -> None:
+    """The server may refuse an answer in its middle, after a whole call."""
+    ran: list[str] = []
+
+    def pay(to: str) -> None:
+        ran.append(to)
+
+    details = {"type": "refusal", "category": "cyber", "explanation": "No."}
+    answer = Answer([text("Sure."), use("pay", to="x")], stop_reason="refusal", extra={"stop_details": details})
+    rules = AnthropicRules([answer, "Hi."])
+    swarm = AsyncSwarm(rules.client(), eager_tools=eager)
+    model = "claude-sonnet-5-5"
+    async with swarm.stream(Agent(model=model, functions=[pay]), "Go", deltas=stream) as run:
+        async for _ in run:
+            pass
+    (message,) = run.response.messages
+    assert (ran, len(rules.requests), message["refusal"], message["tool_calls"]) == ([], 1, "No.", None)
+    history = [{"role": "user", "content": "Go"}, message, {"role": "user", "content": "Hi"}]
+    assert (await swarm.run(Agent(model=model), history)).text == "Hi."
+
+
 SKILLS = {"skills": [{"type": "anthropic", "skill_id": "pptx", "version": "latest"}]}
 
 

@@ -195,6 +195,8 @@ def test_the_usage_is_in_the_form_of_chat_completions() -> None:
     assert made.details["completion_tokens_details"] == {"reasoning_tokens": 20}
     assert made.details["iterations"] == {"advisor_message": {"input_tokens": 200, "output_tokens": 18}}
     assert read([whole([], usage=None)]).usage == Usage(requests=1)
+    odd = {"input_tokens": "10", "output_tokens": 5, "cache_read_input_tokens": [1], "iterations": {"message": 1}}
+    assert read([whole([], usage=odd)]).usage.total_tokens == 5
 
 
 @pytest.mark.parametrize(

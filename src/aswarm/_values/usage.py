@@ -52,13 +52,13 @@ class Usage(_Priced):
         """
         if not reported:
             return cls(requests=1)
-        prompt, completion, total = map(_count, map(reported.get, _COUNTS))
+        prompt, completion, total = map(count_of, map(reported.get, _COUNTS))
         if (total < prompt + completion or not prompt) and is_checked:
-            prompt = prompt or _count(reported.get("input_tokens"))  # the names of Anthropic and of the Responses API
-            completion = completion or _count(reported.get("output_tokens"))
+            prompt = prompt or count_of(reported.get("input_tokens"))  # the names of Anthropic and of the Responses API
+            completion = completion or count_of(reported.get("output_tokens"))
             total = max(total, prompt + completion)
         details = {key: value for key, value in reported.items() if key not in _COUNTS}
-        requests = 1 + max(0, _count(details.get(CONTINUED))) if CONTINUED in details else 1
+        requests = 1 + max(0, count_of(details.get(CONTINUED))) if CONTINUED in details else 1
         return cls(prompt, completion, total, requests, _sum({}, details) if details else details)
 
     @property
@@ -146,7 +146,8 @@ def cached_tokens(usage: Usage) -> int | None:
     return None
 
 
-def _count(reported: Any) -> int:
+def count_of(reported: Any) -> int:
+    """Return a reported count; 0 if it is no number."""
     return int(reported) if _is_number(reported) else 0
 
 

@@ -25,7 +25,7 @@ from aswarm._values.wire_messages import ITEM_KEYS
 from .calls import CallAccumulator
 from .failures import failure_in
 from .merge import Pieces, check_parts, is_text, join_pieces, merge_own_key, merge_parts
-from .responses_items import DONE_CALL
+from .responses_items import DONE_CALL, WITHOUT_CALLS
 from .sse import DONE
 
 _Place: TypeAlias = tuple[object, ...]
@@ -157,11 +157,7 @@ class Accumulator:
         if (error := choice.get("error")) and not is_zero(error):
             raise provider_error(error)
         if finish_reason := choice.get("finish_reason"):
-            self._finish_reason = finish_reason
-            if finish_reason == "error":
-                raise CompletionError("the provider ended the completion with finish_reason 'error'")
-            if usage := choice.get("usage"):  # Moonshot
-                self._feed_usage(usage)
+            self._end(choice, finish_reason)
         wire = choice.get("delta")
         if message := choice.get("message"):
             if wire is None:
@@ -178,6 +174,15 @@ class Accumulator:
         if DONE_CALL in choice:
             self._calls.mark_done(choice[DONE_CALL])
         return None
+
+    def _end(self, choice: Mapping[str, Any], reason: str) -> None:
+        self._finish_reason = reason
+        if reason == "error":
+            raise CompletionError("the provider ended the completion with finish_reason 'error'")
+        if WITHOUT_CALLS in choice:
+            self._calls = CallAccumulator()
+        if usage := choice.get("usage"):  # Moonshot
+            self._feed_usage(usage)
 
     def _delta_or_message(self, delta: Any, message: Mapping[str, Any]) -> Any:
         """Return the part of a choice to read. Perplexity streams both; then `message` has the text so far."""

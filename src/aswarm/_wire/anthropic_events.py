@@ -6,19 +6,19 @@ which is read like its events. An answer may have several parts, because the ser
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pydantic_core import from_json
 
 from aswarm._values.errors import CompletionError, StreamInterrupted
-from aswarm._values.json import is_object, shown, whole_characters
-from aswarm._values.usage import CONTINUED, Usage, latest_usage
+from aswarm._values.json import is_array, is_object, shown, whole_characters
+from aswarm._values.usage import CONTINUED, Usage, count_of, latest_usage
 from aswarm._values.wire_messages import BLOCKS, ORIGIN, is_json_object
 
 from .anthropic_blocks import CALL, NEXT_PART, call_of, message_of
-from .responses_items import DONE_CALL
+from .responses_items import DONE_CALL, WITHOUT_CALLS
 
 Chunk: TypeAlias = Mapping[str, Any]
 
@@ -123,15 +123,13 @@ class AnthropicReader:
         """Yield the last chunk: the blocks, the finish reason and the usage. Yield nothing if the answer has not ended."""
         if not self.is_done:
             return
-        delta: dict[str, Any] = {}
+        choice: dict[str, Any] = {"index": 0, "finish_reason": _FINISH_REASONS.get(str(self._stop), self._stop)}
         if self._stop == "refusal":  # the API forbids to send a refused answer back
-            delta = {"refusal": _inner(self._details, "explanation") or _REFUSED}
+            choice |= {"delta": {"refusal": _inner(self._details, "explanation") or _REFUSED}, WITHOUT_CALLS: True}
         else:
             message = message_of(self.blocks, self._origin)
-            delta = {key: message[key] for key in (BLOCKS, ORIGIN) if key in message}
-        reason = _FINISH_REASONS.get(str(self._stop), self._stop)
+            choice["delta"] = {key: message[key] for key in (BLOCKS, ORIGIN) if key in message}
         usage = self._earlier + self._used()
-        choice = {"index": 0, "delta": delta, "finish_reason": reason}
         yield {**self._facts, "choices": [choice], "usage": _reported(usage) if usage.total_tokens else None}
 
     # --- blocks ---
@@ -237,8 +235,8 @@ def chat_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     """
     used = {key: value for key, value in usage.items() if value is not None}
     reads, writes = used.pop("cache_read_input_tokens", None), used.pop("cache_creation_input_tokens", None)
-    prompt = used.pop("input_tokens", 0) + (reads or 0) + (writes or 0)
-    completion = used.pop("output_tokens", 0)
+    prompt = sum(map(count_of, (used.pop("input_tokens", 0), reads, writes)))
+    completion = count_of(used.pop("output_tokens", 0))
     hour = _inner(used.get("cache_creation"), "ephemeral_1h_input_tokens") or None
     thinking = _inner(used.get("output_tokens_details"), "thinking_tokens")
     details: dict[str, Any] = {"cached_tokens": reads, "cache_write_tokens": writes, "cache_write_1h_tokens": hour}
@@ -258,9 +256,9 @@ def _inner(value: Any, key: str) -> Any:
     return value.get(key) if is_object(value) else None
 
 
-def _by_type(iterations: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _by_type(iterations: Any) -> dict[str, Any]:
     sums: dict[str, Usage] = {}
-    for each in iterations:
+    for each in filter(is_object, iterations if is_array(iterations) else ()):
         if (kind := str(each.get("type"))) != "message":
             sums[kind] = sums.get(kind, Usage()) + Usage(details={key: each[key] for key in each if key != "type"})
     return {kind: used.details for kind, used in sums.items()}

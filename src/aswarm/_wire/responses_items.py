@@ -18,6 +18,8 @@ from aswarm._values.wire_messages import OUTPUT_ITEMS, is_json_object
 
 # A key in a choice of a chunk: the index of a call whose arguments are complete. Only the accumulator reads it.
 DONE_CALL = "responses_done_call"
+# A key beside a finish reason: whether the provider has refused the answer, so that its calls must not run.
+WITHOUT_CALLS = "without_calls"
 # The item types of calls, and the key of their arguments or input. `is_call` tells a search of the provider apart.
 CALL_TYPES = {"function_call": "arguments", "custom_tool_call": "input", "tool_search_call": "arguments"}
 _INSTRUCTING = frozenset({"system", "developer"})

@@ -269,6 +269,8 @@ def _messages(body: Json) -> Answer:
                 pass
     answer.text, answer.reasoning = ("".join(answer.parts[name]) for name in ("text", "reasoning"))
     answer.refusal = (body.get("stop_details") or {}).get("explanation") or ""
+    if answer.finish == "refusal":
+        answer.calls.clear()  # a refused answer is discarded
     return answer
 
 
