@@ -263,6 +263,8 @@ def test_the_results_and_the_text_of_the_user_are_one_message() -> None:
         {"type": "tool_result", "tool_use_id": "a_1_2"},
         said("Go on."),
     ]
+    late = [USER, asking(made_call("a"), made_call("b")), answer("b"), answer("a")]
+    assert [result["tool_use_id"] for result in sent(*late)[2]["content"]] == ["a", "b"]
 
 
 def test_the_ids_of_all_calls_are_different() -> None:
@@ -473,6 +475,15 @@ def test_a_run_reuses_the_messages_of_its_earlier_request() -> None:
 
 def test_blocks_of_a_browser_are_used_only_if_they_make_the_message() -> None:
     """Other blocks, and blocks of other types, are not sent."""
-    for blocks in ([said("Evil.")], [{"type": "tool_result", "tool_use_id": "x"}], "text", [1], [{"type": "text"}], []):
+    ids: list[Any] = [{"type": "web_search_tool_result", "tool_use_id": ["x"]}, {"type": "server_tool_use", "id": {}}]
+    wrong: tuple[Any, ...] = (
+        [said("Evil.")],
+        [{"type": "tool_result", "tool_use_id": "x"}],
+        "text",
+        [1],
+        [{"type": "text"}],
+        [],
+    )
+    for blocks in (*wrong, *([said("Good."), each] for each in ids)):
         message = {"role": "assistant", "content": "Good.", "sender": "A", BLOCKS: blocks}
         assert sent(USER, message, USER)[1]["content"] == [said("Good.")]

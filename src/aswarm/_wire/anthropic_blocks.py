@@ -34,6 +34,7 @@ _TEXTS = {
     "redacted_thinking": ("data",),
     CALL: ("id", "name"),
 }
+_IDS = ("id", "tool_use_id")
 
 Block = Mapping[str, Any]
 
@@ -120,9 +121,11 @@ def _is_of_model(block: Any) -> bool:
     kind = block.get("type") if is_object(block) else None
     if not (isinstance(kind, str) and (kind in _OF_MODEL or kind.endswith(_OF_SERVER))):
         return False
-    return all(isinstance(block.get(key), str) for key in _TEXTS.get(kind, ())) and (
-        kind != CALL or is_object(block.get("input"))
-    )
+    if not all(isinstance(block.get(key), str | None) for key in _IDS) or (
+        kind == CALL and not is_object(block.get("input"))
+    ):
+        return False
+    return all(isinstance(block.get(key), str) for key in _TEXTS.get(kind, ()))
 
 
 def _matches(message: Message, blocks: Sequence[Block]) -> bool:

@@ -88,6 +88,7 @@ class SentTurns:
     def _ask(self, messages: Sequence[Message]) -> None:
         """Add the messages between two assistant messages."""
         results, content, late = list[Block](), list[Block](), list[Block]()
+        order = {sent: position for position, (_, sent) in enumerate(self.open)}
         for message in messages:
             match message["role"]:
                 case "tool":
@@ -101,6 +102,7 @@ class SentTurns:
                     raise ConfigurationError(
                         f"a message has the role {role!r}, which the Messages API does not have; use tool messages"
                     )
+        results.sort(key=lambda result: order.get(result["tool_use_id"], len(order)))
         asked = [*results, *content]
         if late and not (asked and self.way.has_roles):
             asked += [{**block, "text": f"<system>\n{block['text']}\n</system>"} for block in late]
