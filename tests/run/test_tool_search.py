@@ -118,7 +118,7 @@ async def test_any_tool_of_the_agent_can_be_called_and_no_other() -> None:
             found("call_tool", {"name": "create_issue", "arguments": {"title": "x"}}),
             call("call_tool", "[1]"),
             call("call_tool", '{"name": "create_issue", "arguments": {"tit'),
-            found("create_issue", {"titel": "x"}),
+            found("create_issue", {"label": "x"}),
             found("create_issue", "no json"),
             found("search_tools", {"query": "remember"}),
         ],
