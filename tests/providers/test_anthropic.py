@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -215,6 +216,14 @@ def test_a_blocking_client_is_for_swarm() -> None:
         for given in (client, AnthropicSource(client)):
             with pytest.raises(ConfigurationError, match="AsyncAnthropic is needed"):
                 AsyncSwarm(given)
+
+
+@pytest.mark.processes
+def test_a_program_without_claude_does_not_import_its_wire() -> None:
+    """Neither the package nor the modules of the Messages API."""
+    code = "import sys, aswarm; print([name for name in sys.modules if name.startswith(('anthropic', 'aswarm._wire.anthropic'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("stream", [True, False])

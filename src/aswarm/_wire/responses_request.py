@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.found_tools import SEARCH_TOOLS
@@ -18,9 +18,11 @@ from aswarm._values.json import is_array, is_object, shown
 from aswarm._values.messages import Message, text_of
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 
-from .anthropic_messages import SentTurns
 from .responses_items import Item, from_compaction, items_to_replay, objects_in, outlives_compaction
 from .responses_search import OUTPUT, has_search, loaded, search_call, search_output, with_search
+
+if TYPE_CHECKING:
+    from .anthropic_messages import SentTurns
 
 # The limit of output tokens has two names in Chat Completions, and another name in the Responses API.
 _RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
