@@ -115,7 +115,8 @@ def _restored(call: Call, entry: Entry) -> CallDecision:
     arguments = entry.get("arguments")
     if arguments is not None:
         call.arguments = json.dumps(arguments, ensure_ascii=False)
-    version = str(entry.get("version")) if entry else None
+    # Without its version, a call that has waited is asked for again.
+    version = str(entry.get("version")) if entry and call.tool is not None and call.tool.version is not None else None
     return CallDecision(arguments, entry.get("answer"), "answer" in entry, entry.get("data"), version=version)
 
 

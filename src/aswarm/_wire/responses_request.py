@@ -96,7 +96,7 @@ def responses_body(
     mapped = {
         "instructions": instructions,
         "input": [*history.items],
-        "tools": [*with_search(tools, history.items)] if searches else tools,
+        "tools": [*with_search(tools)] if searches else tools,
         "tool_choice": _flat(body.get("tool_choice")),
         "reasoning": _joined(body.get("reasoning"), effort=body.get("reasoning_effort")),
         "text": text,

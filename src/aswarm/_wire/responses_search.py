@@ -43,17 +43,17 @@ def _chosen(choice: Any) -> Iterator[str]:
             yield call_name(tool) or str(tool.get("name"))
 
 
-def with_search(tools: Sequence[Any], items: Sequence[Item]) -> Iterator[Any]:
-    """Yield the tools with tool search. `tools`: in the form of the Responses API. `items`: the input.
+def with_search(tools: Sequence[Any]) -> Iterator[Any]:
+    """Yield the tools with tool search. `tools`: in the form of the Responses API.
 
-    `call_tool` stays if the history has calls of it, from another API.
+    `call_tool` is left out, also if the history has calls of it from another API, so that the start of the prompt never changes.
     """
     for tool in tools:
         name = tool.get("name") if is_object(tool) else None
         if name == SEARCH_TOOLS:
             about = {key: tool[key] for key in ("description", "parameters")}
             yield {"type": "tool_search", "execution": "client", **about}
-        elif name != CALL_TOOL or any(item.get("name") == CALL_TOOL for item in items):
+        elif name != CALL_TOOL:
             yield tool
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from aswarm._values.json import is_array, is_object
-from aswarm._values.text import one_line
+from aswarm._values.text import NO_RUN, one_line
 
 logger = logging.getLogger("aswarm")
 
@@ -92,7 +92,7 @@ def read_skill(folder: Path) -> Skill:
 
 def warn(folder: Path, fault: str) -> None:
     """Log a warning about a skill."""
-    logger.warning("the skill %s: %s", folder, fault)
+    logger.warning("the skill %s: %s", folder, fault, extra=NO_RUN)
 
 
 def is_visible(name: str) -> bool:
