@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -17,6 +18,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, Budget, BudgetError, CompletionError, RateLimits, Swarm, agent_tool
 from aswarm._values.errors import ConfigurationError, MissingKeyError
+from aswarm.middleware import record, replay
 from aswarm.sources import AnthropicSource
 from aswarm.testing import check_history
 from tests.support.anthropic_rules import Answer, AnthropicRules, Failure, Step, text, thinking, use
@@ -257,7 +259,7 @@ async def test_each_request_of_a_pause_counts() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_budget_ends_a_pause(stream: bool) -> None:
+async def test_a_budget_ends_a_pause(stream: bool, tmp_path: Path) -> None:
     """No request exceeds the limit, also of an outer run. The rest of the history is valid."""
     search = [Answer([{**SEARCH, "id": f"srv_{at}"}, text(f"Part {at}.")], stop_reason="pause_turn") for at in range(9)]
     for then, stop, count in (("stop", "budget", 3), ("answer", "budget", 4)):
@@ -270,6 +272,11 @@ async def test_a_budget_ends_a_pause(stream: bool) -> None:
         assert run.response.usage.requests == count
         check_history(run.response.messages)
     assert run.response.text == "In short."
+    rules, budget = AnthropicRules([*search[:3], "In short."]), Budget(turns=3, then="answer")
+    for kept in (record, replay):  # a replay stops in the same way, without a request
+        swarm = AsyncSwarm(rules.client(), middleware=[kept(tmp_path / "run.jsonl")])
+        response = await swarm.run(claude, "Go", budget=budget)
+        assert (response.stop, response.text, len(rules.requests)) == ("budget", "In short.", 4)
     rules = AnthropicRules([*search])
     with pytest.raises(BudgetError) as caught:
         await AsyncSwarm(rules.client()).run(agent(tools=TOOLS), "Go", budget=Budget(turns=2, then="raise"))

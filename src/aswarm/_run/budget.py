@@ -125,7 +125,7 @@ class BudgetControl:
     `deadline`: the time on `clock` at which the seconds are used up; infinite for the final completion.
     `may_cut`: whether the budget limits the seconds.
     `is_cut`: whether the deadline has cancelled the current completion.
-    `is_paused`: whether the provider has paused the completion, and a limit has refused the request that continues it.
+    `is_paused`: whether the provider has paused the completion, and a limit refuses the request that continues it.
     """
 
     def __init__(self, spending: Spending, agent: Agent, run_id: str = "") -> None:
@@ -205,13 +205,19 @@ class BudgetControl:
     def admit_next(self) -> bool:
         """Return whether the budgets allow the request that continues a paused completion. If they do, count it."""
         with self._lock:
-            self.is_paused = not self.is_last and any(spending.reached() for spending in self._spending.chain())
-            if self.is_paused:
+            if self._has_reached():
                 return False
             for spending in self._spending.chain():
                 spending.turns += 1
         self._continued += 1
         return True
+
+    def end_completion(self, finish_reason: str | None) -> None:
+        """Set `is_paused`. A replay of a recorded run sends nothing, so the finish reason decides."""
+        self.is_paused = finish_reason == "pause_turn" and self._has_reached()
+
+    def _has_reached(self) -> bool:
+        return not self.is_last and any(spending.reached() for spending in self._spending.chain())
 
     def _set_spent(self, limit: Limit, owner: Spending) -> None:
         self.spent, self._owner = limit, owner

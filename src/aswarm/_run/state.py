@@ -265,6 +265,7 @@ class RunState:
             spending.add(completion.usage)
         if self.budget is not None:
             self.budget.add_price(completion.usage)
+            self.budget.end_completion(completion.finish_reason)
         self.history.record(message)
         tools, requested = self.tools, message["tool_calls"]
         self.turn.calls = calls = calls_of(requested, agent, tools) if requested else TurnCalls()
