@@ -15,7 +15,7 @@ from openai.types import responses
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from aswarm import Agent, AsyncSwarm, CompletionError, CompletionFinished
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionFinished, ConfigurationError
 from aswarm.errors import StreamInterrupted
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedCall, ScriptedModel, call, check_history
 from tests.support.providers.loopback import whole, whole_response
@@ -320,3 +320,10 @@ async def test_a_scripted_model_is_a_source(api: Any) -> None:
 def test_the_arguments_of_a_call_may_be_a_dict() -> None:
     """A dict is for a name that `call` has itself; the other arguments are added."""
     assert json.loads(call("book", {"arguments": 1}, city="Rome").arguments) == {"arguments": 1, "city": "Rome"}
+
+
+def test_an_api_that_a_scripted_model_does_not_have() -> None:
+    """The error says how to test agents of Claude."""
+    wrong: Any = "anthropic"
+    with pytest.raises(ConfigurationError, match=r"api='anthropic'.*AsyncSwarm\(model\)"):
+        ScriptedModel(["Hi"], api=wrong)

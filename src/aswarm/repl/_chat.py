@@ -291,7 +291,7 @@ async def _prompt(chat: Chat, number: str) -> None:
             arguments[each.name] = value
     content = await chat.do(partial(server.prompt, prompt.name, arguments))
     chat.display.show_text(described(content))
-    if await chat.confirms("Send this message? Type yes, or anything else.", "Not sent."):
+    if await chat.confirms("Send this message? Type yes, or anything else to leave it.", "Not sent."):
         await chat.run(chat.session.send(content))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import anyio
 import httpx
 
+from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array
 from aswarm._values.text import sendable
 from aswarm.extensions import CompletionRequest, CompletionSource, source_for
@@ -111,6 +112,10 @@ class ScriptedModel:
         self._function = script if callable(script) else None
         self._steps = iter(()) if callable(script) else iter(script)
         self._cut = cut
+        if api not in _BASE_URLS:
+            raise ConfigurationError(
+                f"api={api!r}: ScriptedModel has the APIs 'chat' and 'responses'. Agents of Claude: AsyncSwarm(model), without a client"
+            )
         self._base_url = _BASE_URLS[api]
         self.requests: list[Request] = []
         self.open_streams: int = 0
