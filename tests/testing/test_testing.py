@@ -255,12 +255,14 @@ EVENT_TYPES = {
 async def test_responses_and_events_fit_the_types_of_the_sdk(name: str) -> None:
     """Code that reads them through openai finds the fields of its types."""
     answer = replace(ANSWERS[name], usage=None)
-    async with ScriptedModel([answer] * 2, cut=2).client() as client:
+    model = ScriptedModel([answer] * 2, cut=2)
+    async with model.client() as client:
         made: Any = client.responses.create
         TypeAdapter(responses.Response).validate_python((await made(model="m", input="Go")).to_dict())
         events = [event.to_dict() async for event in await made(model="m", input="Go", stream=True)]
     for number, event in enumerate(events):
         assert EVENT_TYPES[event["type"]].model_validate(event).sequence_number == number
+    assert [(each["role"], each["content"]) for each in model.requests[0].messages] == [("user", "Go")]
 
 
 def shape(message: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -59,9 +59,15 @@ def _call(call: ScriptedCall, request: Mapping[str, Any]) -> Json:
     if call.name == SEARCH_TOOLS and any(tool.get("execution") == "client" for tool in request.get("tools", ())):
         return {"type": "tool_search_call", "execution": "client", "arguments": json.loads(call.arguments)}
     # As OpenAI, the model calls a function that a tool search has found in a namespace of the same name.
-    found = {tool["name"] for item in request["input"] for tool in item.get("tools", ())}
+    found = {tool["name"] for item in _input(request) for tool in item.get("tools", ())}
     namespace = {"namespace": call.name} if call.name in found else {}
     return {"type": _CALL_TYPES[call.kind], "name": call.name, call.payload: call.arguments, **namespace}
+
+
+def _input(request: Mapping[str, Any]) -> list[Json]:
+    """Return the items of a request. A text, which openai's client accepts too, is a message of the user."""
+    items: str | list[Json] = request["input"]
+    return [{"role": "user", "content": items}] if isinstance(items, str) else items
 
 
 def _usage(answer: ScriptedAnswer) -> Json | None:
@@ -134,7 +140,7 @@ def messages_of(body: Mapping[str, Any]) -> list[Json]:
     """Return the messages in the body of a request, including the system message, in the form of Chat Completions."""
     instructions = body.get("instructions")
     messages: list[Json] = [] if instructions is None else [{"role": "system", "content": instructions}]
-    for item in body["input"]:
+    for item in _input(body):
         _append(messages, item)
     return messages
 
