@@ -135,14 +135,29 @@ async def run_demo_loop_async(
     client_options, options = _options("run_demo_loop_async", stream, debug, keywords)
     async with aclosing(AsyncSwarm(**client_options)) as swarm:  # not entered, as above
         with restored_terminal(), _shown(starting_agent, context_variables, options) as (session, display, reader):
-            kept = KeptChat(session, swarm, options)
-            await Chat(session, kept, display, partial(_do, reader.read_async), _do).talk(None, ID)
+            kept, interrupts = KeptChat(session, swarm, options), _Interrupts()
+            with on_interrupt(interrupts.note):
+                await Chat(session, kept, display, partial(interrupts.do, reader.read_async), interrupts.do).talk(None, ID)
 
 
-async def _do(work: Callable[[], Awaitable[T]]) -> T:
-    with anyio.CancelScope() as scope, on_interrupt(scope.cancel):
-        return await work()
-    raise KeyboardInterrupt  # Ctrl-C has cancelled the work
+class _Interrupts:
+    """Ctrl-C during a chat: it cancels the work, or the next work if it comes between two of them."""
+
+    def __init__(self) -> None:
+        self._scope = anyio.CancelScope()
+
+    def note(self) -> None:
+        """Cancel the work."""
+        self._scope.cancel()
+
+    async def do(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Await the work. Raises KeyboardInterrupt if Ctrl-C has cancelled it."""
+        try:
+            with self._scope:
+                return await work()
+        finally:
+            self._scope = anyio.CancelScope()
+        raise KeyboardInterrupt
 
 
 @contextmanager
