@@ -130,7 +130,7 @@ def responses_api(host: Any, path: Any) -> Api | None:
 type_of: Callable[[object], type] = type
 
 # Methods that `create` calls. A patched method expects the body as a dict, and the answer as an object of the SDK.
-_SENDING = frozenset({"post", "request"})
+_SENDING = ("post", "request")
 
 
 def is_blocking_openai(kind: type) -> bool:
@@ -163,9 +163,9 @@ def is_unpatched_instance(client: Any, api: Api) -> bool:
 
 def is_unpatched(client: Any, resource: Any, package: str) -> bool:
     """Return whether no method that sends requests is patched on the client or on its resource. Their classes may be patched."""
-    return (
-        _package(type_of(resource)) == package and "create" not in vars(resource) and _SENDING.isdisjoint(vars(client))
-    )
+    if _package(type_of(resource)) != package or "create" in vars(resource):
+        return False
+    return "post" not in vars(client) and "request" not in vars(client)
 
 
 def has_unpatched_class(client: Any, resource: Any, package: str) -> bool:

@@ -137,7 +137,8 @@ async def run_demo_loop_async(
         with restored_terminal(), _shown(starting_agent, context_variables, options) as (session, display, reader):
             kept, interrupts = KeptChat(session, swarm, options), _Interrupts()
             with on_interrupt(interrupts.note):
-                await Chat(session, kept, display, partial(interrupts.do, reader.read_async), interrupts.do).talk(None, ID)
+                chat = Chat(session, kept, display, partial(interrupts.do, reader.read_async), interrupts.do)
+                await chat.talk(None, ID)
 
 
 class _Interrupts:
