@@ -64,8 +64,12 @@ def _faults_of_types(body: Json) -> Iterator[str]:
     try:
         _read_to_end(adapter.validate_python(_without_ids_of_text(body)))
     except ValidationError as error:
-        for each in error.errors(include_url=False)[:3]:
-            yield f"{'.'.join(map(str, each['loc'][:4]))}: {each['msg']}"
+        errors = [(".".join(map(str, each["loc"])), each["type"], each["msg"]) for each in error.errors(include_url=False)]
+        # A message is tried as each type of the union. The errors of the types with another role say nothing.
+        others = {loc.rpartition(".")[0] for loc, kind, _ in errors if kind == "literal_error"}
+        own = [(loc, msg) for loc, _, msg in errors if not any(loc.startswith(other) for other in others if other)]
+        for loc, msg in own[:3] or [(loc, msg) for loc, _, msg in errors[:1]]:
+            yield f"{loc}: {msg}"
 
 
 def _without_ids_of_text(body: Json) -> Json:
