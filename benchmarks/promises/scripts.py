@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from validator import Item
@@ -39,11 +40,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A request, as the script reads it. `step`: the step that runs. `earlier`: the number of earlier requests of the scenario."""
+    """A request, as the script reads it.
+
+    `step`: the step that runs. `earlier`: the number of earlier requests of the scenario. `tools`: the names of the parameters of
+    each tool.
+    """
 
     items: Sequence[Item]
     step: str = ""
     earlier: int = 0
+    tools: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     results: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -94,10 +100,12 @@ def _model_fails(seen: Seen) -> Turn:
 def _sub_agent(seen: Seen) -> Turn:
     if seen.is_for("cashier"):
         return _one_after_the_other(Turn(calls=(LOOK_UP,)), Turn(calls=(REFUND,)), Turn("The cashier has refunded."))(seen)
-    return Turn("All done.") if any(id_.startswith("call_ask") for id_ in seen.results) else Turn(calls=(ASK_CASHIER,))
+    if "call_ask" in seen.results:
+        return Turn("All done.")
+    # Each framework has its own name for the parameter of an agent as a tool.
+    arguments = dict.fromkeys(seen.tools.get("cashier", ()), "Refund order 7.")
+    return Turn(calls=(Call("call_ask", "cashier", json.dumps(arguments)),))
 
-
-ASK_CASHIER = Call("call_ask", "cashier", '{"input": "Refund order 7."}')
 
 _refund = _one_after_the_other(Turn(calls=(REFUND,)), Turn("Refunded."))
 _look_then_train = _one_after_the_other(Turn(calls=(LOOK_UP,)), Turn(calls=(TRAIN,)), Turn("Booked."))

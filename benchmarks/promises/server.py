@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from scripts import Seen, Turn, turn_of
-from validator import faults_of, items_of
+from validator import faults_of, items_of, parameters_of
 from wire import events, whole
 
 Json = dict[str, Any]
@@ -41,7 +41,7 @@ class Server(ThreadingHTTPServer):
         with self.lock:
             earlier = len(self.requests)
             self.requests.append({"step": self.step, "items": [asdict(item) for item in items], "faults": faults})
-            turn = Turn() if faults else turn_of(self.scenario, Seen(items, self.step, earlier))
+            turn = Turn() if faults else turn_of(self.scenario, Seen(items, self.step, earlier, parameters_of(body)))
         return earlier, turn, faults
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -142,6 +142,14 @@ def _text(content: Any) -> str:
     return "".join(part.get("text", "") for part in content)
 
 
+def parameters_of(body: Json) -> dict[str, list[str]]:
+    """Return the names of the required parameters of each function of a request."""
+    functions = [tool.get("function") or tool for tool in body.get("tools") or ()]
+    return {
+        each["name"]: list((each.get("parameters") or {}).get("required", ())) for each in functions if "name" in each
+    }
+
+
 # --- pairs of calls and results ---------------------------------------------------------------------------------------
 
 
