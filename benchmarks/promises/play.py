@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from judges import NAMES, Facts, StepEnd, verdict
+from judges import NAMES, REFUSED, Facts, StepEnd, verdict
 from scenarios import SCENARIOS, Step
 
 HERE = Path(__file__).parent
@@ -71,6 +71,8 @@ class Play:
         if step.serves:
             self.serving = processes[0]
             self.wait_for("ready", before, processes[0], step)
+            if processes[0].poll() is not None:
+                self.ends.append(StepEnd(step.name, processes[0].wait(), self.output(step, 0)))
             return
         if step.times > 1:
             self.wait_for("ready", before, processes[0], step, count=step.times)
@@ -120,9 +122,7 @@ class Play:
         path = self.folder / f"{len(self.ends) - number}-{step.name}-{number}.log"
         return path.read_text(errors="replace")[-2000:].strip()
 
-    def wait_for(
-        self, what: str, before: int, process: subprocess.Popen[str], step: Step, count: int = 1
-    ) -> None:
+    def wait_for(self, what: str, before: int, process: subprocess.Popen[str], step: Step, count: int = 1) -> None:
         """Wait until a tool has written a line, `count` times, or the process has ended."""
         while sum(line["what"] == what for line in self.effects()[before:]) < count:
             if process.poll() is not None:
@@ -158,8 +158,8 @@ def facts_of(framework: str, scenario: str, python: str, seconds: float, folder:
         play.start_model()
         for step in SCENARIOS[scenario]:
             play.play(step)
-            if play.ends and play.ends[-1].code == 12:
-                break
+            if play.ends and play.ends[-1].code not in (None, 0, REFUSED):
+                break  # a later step could not mean anything
         return Facts(play.ask_model("/requests"), play.effects(), play.ends)
 
 

@@ -99,7 +99,9 @@ def _model_fails(seen: Seen) -> Turn:
 
 def _sub_agent(seen: Seen) -> Turn:
     if seen.is_for("cashier"):
-        return _one_after_the_other(Turn(calls=(LOOK_UP,)), Turn(calls=(REFUND,)), Turn("The cashier has refunded."))(seen)
+        return _one_after_the_other(Turn(calls=(LOOK_UP,)), Turn(calls=(REFUND,)), Turn("The cashier has refunded."))(
+            seen
+        )
     if "call_ask" in seen.results:
         return Turn("All done.")
     # Each framework has its own name for the parameter of an agent as a tool.

@@ -64,7 +64,9 @@ def _faults_of_types(body: Json) -> Iterator[str]:
     try:
         _read_to_end(adapter.validate_python(_without_ids_of_text(body)))
     except ValidationError as error:
-        errors = [(".".join(map(str, each["loc"])), each["type"], each["msg"]) for each in error.errors(include_url=False)]
+        errors = [
+            (".".join(map(str, each["loc"])), each["type"], each["msg"]) for each in error.errors(include_url=False)
+        ]
         # A message is tried as each type of the union. The errors of the types with another role say nothing.
         others = {loc.rpartition(".")[0] for loc, kind, _ in errors if kind == "literal_error"}
         own = [(loc, msg) for loc, _, msg in errors if not any(loc.startswith(other) for other in others if other)]

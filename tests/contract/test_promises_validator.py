@@ -40,12 +40,18 @@ CHAT = {
     "no calls": ([USER], None),
     "each call has its result": ([USER, asked(chat_call("a"), chat_call("b")), result("b"), result("a"), USER], None),
     "an id is used again": ([asked(chat_call("a")), result("a"), asked(chat_call("a")), result("a"), USER], None),
-    "a call without a result": ([USER, asked(chat_call("a"), chat_call("b")), result("a"), USER], "'b' of 'book' has no result"),
+    "a call without a result": (
+        [USER, asked(chat_call("a"), chat_call("b")), result("a"), USER],
+        "'b' of 'book' has no result",
+    ),
     "the last call has no result": ([USER, asked(chat_call("a"))], "'a' of 'book' has no result"),
     "a result comes too late": ([asked(chat_call("a")), USER, result("a")], "'a' follows no message"),
     "a result without a call": ([USER, result("a")], "'a' follows no message"),
     "two results": ([asked(chat_call("a")), result("a"), result("a")], "'a' follows no message"),
-    "the same id twice in a message": ([asked(chat_call("a"), chat_call("a")), result("a")], "two calls of one message"),
+    "the same id twice in a message": (
+        [asked(chat_call("a"), chat_call("a")), result("a")],
+        "two calls of one message",
+    ),
     "half of the arguments": ([asked(chat_call("a", '{"roo')), result("a")], "no JSON object"),
     "the arguments are a list": ([asked(chat_call("a", "[1]")), result("a")], "no JSON object"),
     "an unknown role": ([{"role": "robot", "content": "Hi"}], "role: Input should be"),
@@ -64,7 +70,10 @@ RESPONSES = {
     "a result before its call": ([output("a"), item("a")], "'a' has no call before it"),
     "the same id twice": ([item("a"), item("a"), output("a")], "two calls"),
     "half of the arguments": ([item("a", '{"roo'), output("a")], "no JSON object"),
-    "a call without arguments": ([{"type": "function_call", "call_id": "a", "name": "book"}], "arguments: Field required"),
+    "a call without arguments": (
+        [{"type": "function_call", "call_id": "a", "name": "book"}],
+        "arguments: Field required",
+    ),
 }
 
 
