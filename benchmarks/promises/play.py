@@ -36,7 +36,7 @@ class Play:
     deadline: float
     stack: ExitStack
     url: str = ""
-    port: int = field(default_factory=lambda: _free_port())
+    port: int = 0
     serving: subprocess.Popen[str] | None = None
     ends: list[StepEnd] = field(default_factory=list)
 
@@ -70,15 +70,15 @@ class Play:
         processes = [self.start(step, number) for number in range(step.times)]
         if step.serves:
             self.serving = processes[0]
-            self.wait_for("ready", before, processes[0], step)
+            self.wait_for("ready", before, processes[0])
             if processes[0].poll() is not None:
                 self.ends.append(StepEnd(step.name, processes[0].wait(), self.output(step, 0)))
             return
         if step.times > 1:
-            self.wait_for("ready", before, processes[0], step, count=step.times)
+            self.wait_for("ready", before, processes[0], count=step.times)
             (self.folder / "go").touch()
         if step.killed_at:
-            self.wait_for(step.killed_at, before, processes[0], step)
+            self.wait_for(step.killed_at, before, processes[0])
             time.sleep(_AFTER_THE_LINE)
             processes[0].kill()
         for number, process in enumerate(processes):
@@ -122,7 +122,7 @@ class Play:
         path = self.folder / f"{len(self.ends) - number}-{step.name}-{number}.log"
         return path.read_text(errors="replace")[-2000:].strip()
 
-    def wait_for(self, what: str, before: int, process: subprocess.Popen[str], step: Step, count: int = 1) -> None:
+    def wait_for(self, what: str, before: int, process: subprocess.Popen[str], count: int = 1) -> None:
         """Wait until a tool has written a line, `count` times, or the process has ended."""
         while sum(line["what"] == what for line in self.effects()[before:]) < count:
             if process.poll() is not None:
@@ -154,7 +154,7 @@ def _free_port() -> int:
 def facts_of(framework: str, scenario: str, python: str, seconds: float, folder: Path) -> Facts:
     """Play a program, and return its facts. Raises TimeoutError."""
     with ExitStack() as stack:
-        play = Play(framework, scenario, python, folder, time.monotonic() + seconds, stack)
+        play = Play(framework, scenario, python, folder, time.monotonic() + seconds, stack, port=_free_port())
         play.start_model()
         for step in SCENARIOS[scenario]:
             play.play(step)

@@ -10,8 +10,8 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from responses_api import events_of, response_of  # noqa: E402 - a module of the other benchmarks
-from scripts import Turn  # noqa: E402
+from responses_api import events_of, response_of
+from scripts import Turn
 
 Json = dict[str, Any]
 _USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}

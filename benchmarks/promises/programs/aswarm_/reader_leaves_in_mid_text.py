@@ -13,14 +13,17 @@ DESK = agent(look_up)
 async def leave() -> None:
     """Read three pieces of the text."""
     pieces = 0
-    async with new_swarm() as swarm, store() as chats:
-        async with chats.conversation("ann", swarm, agent=DESK).stream("Where is order 7?") as run:
-            async for event in run:
-                if isinstance(event, TextDelta):
-                    read(event.text)
-                    pieces += 1
-                if pieces == 3:
-                    break
+    async with (
+        new_swarm() as swarm,
+        store() as chats,
+        chats.conversation("ann", swarm, agent=DESK).stream("Where is order 7?") as run,
+    ):
+        async for event in run:
+            if isinstance(event, TextDelta):
+                read(event.text)
+                pieces += 1
+            if pieces == 3:
+                break
 
 
 async def go_on() -> None:
