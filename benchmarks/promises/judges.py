@@ -109,7 +109,14 @@ def _goes_on(facts: Facts, *, finished: dict[str, str] | None = None, started: s
         if text not in results.get(call_id, ""):
             yield f"the finished result of {call_id!r} is lost; the model reads {results.get(call_id)!r}"
     if started:
-        yield from _unknown(started, results.get(started))
+        yield from _unknown(started, results.get(started) or _said_elsewhere(request, started))
+
+
+def _said_elsewhere(request: Json, call_id: str) -> str | None:
+    """Return a message that is no result, and says something about the call: a program may add it from a ledger of calls."""
+    return next(
+        (item["text"] for item in request["items"] if item["kind"] != "result" and call_id in item["text"]), None
+    )
 
 
 def _unknown(call_id: str, text: str | None) -> Iterator[str]:
@@ -161,7 +168,7 @@ def _killed_after_the_effect(facts: Facts) -> Iterator[str]:
         yield f"order 7 was refunded {count} times"
         return
     results = facts.results("call_refund", "recover", "go_on")
-    yield from _unknown("call_refund", results[-1] if results else None)
+    yield from _unknown("call_refund", results[-1]) if results else _goes_on(facts, started="call_refund")
     yield from _goes_on(facts)
 
 

@@ -5,7 +5,6 @@ Follows https://openai.github.io/openai-agents-python/streaming/ with a session.
 
 from __future__ import annotations
 
-import httpx
 import openai
 from agents import AgentsException, Runner
 from common import agent, session, tool
@@ -19,7 +18,7 @@ async def stream() -> None:
     try:
         async for _ in Runner.run_streamed(DESK, "Book the hotel.", session=session()).stream_events():
             pass
-    except (openai.OpenAIError, httpx.HTTPError, AgentsException) as error:
+    except (openai.OpenAIError, AgentsException) as error:
         print(f"{type(error).__name__}: {error}")
 
 

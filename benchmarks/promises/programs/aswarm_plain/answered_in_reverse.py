@@ -1,0 +1,58 @@
+"""As `aswarm_/answered_in_reverse.py`, but with a plain function, whose calls run one after the other."""
+
+from __future__ import annotations
+
+from stage import FOLDER, GO_ON, URL, effect, main
+
+from aswarm import Agent, AsyncSwarm, tool
+from aswarm.conversations import SQLiteStore
+from openai import AsyncOpenAI
+
+
+@tool(approve=True)
+def refund(order: int) -> str:
+    """Refund an order."""
+    effect("refund", order=order)
+    return f"refunded order {order}"
+
+
+DESK = Agent(name="Desk", model="gpt-5", functions=[refund])
+
+
+def new_swarm() -> AsyncSwarm:
+    """Return a swarm whose model is the scripted server."""
+    return AsyncSwarm(AsyncOpenAI(base_url=URL, api_key="none"))
+
+
+async def _resume(decisions: dict[str, bool]) -> None:
+    async with new_swarm() as swarm, SQLiteStore(str(FOLDER / "chats.sqlite")) as chats:
+        await chats.conversation("ann", swarm, agent=DESK).resume(decisions)
+
+
+async def _run(text: str) -> None:
+    async with new_swarm() as swarm, SQLiteStore(str(FOLDER / "chats.sqlite")) as chats:
+        await chats.conversation("ann", swarm, agent=DESK).run(text)
+
+
+async def ask() -> None:
+    """Run until both calls wait."""
+    await _run("Refund the orders 7 and 8.")
+
+
+async def approve_second() -> None:
+    """Approve the second call."""
+    await _resume({"call_second": True})
+
+
+async def approve_first() -> None:
+    """Approve the first call."""
+    await _resume({"call_refund": True})
+
+
+async def go_on() -> None:
+    """Continue the conversation."""
+    await _run(GO_ON)
+
+
+if __name__ == "__main__":
+    main(ask, approve_second, approve_first, go_on)

@@ -1,0 +1,40 @@
+"""Two processes get the same approval, and a third gets it later.
+
+Follows https://ai.pydantic.dev/deferred-tools/#human-in-the-loop-tool-approval. The page names no lock.
+"""
+
+from __future__ import annotations
+
+from common import agent, approve_all, go_on_with, pause
+from pydantic_ai import Tool, UserError
+from stage import both_ready, main, refund, refused
+
+DESK = agent(Tool(refund, requires_approval=True))
+
+
+async def ask() -> None:
+    """Run until the call waits."""
+    await pause(DESK, "Refund order 7.")
+
+
+async def approve() -> None:
+    """Approve the call at the same time as the other process."""
+    await both_ready()
+    await approve_again()
+
+
+async def approve_again() -> None:
+    """Approve the call after both."""
+    try:
+        await approve_all(DESK, "call_refund")
+    except (UserError, ValueError) as error:
+        refused(error)
+
+
+async def go_on() -> None:
+    """Continue the conversation."""
+    await go_on_with(DESK)
+
+
+if __name__ == "__main__":
+    main(ask, approve, approve_again, go_on)

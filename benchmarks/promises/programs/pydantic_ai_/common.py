@@ -1,0 +1,65 @@
+"""What the programs of pydantic-ai share: the agent, its steps in SQLite, the history after a crash, and a paused run.
+
+They follow https://ai.pydantic.dev/message-history/, https://ai.pydantic.dev/deferred-tools/ and, for crashes, the page of
+`StepPersistence` of pydantic-ai-harness:
+https://github.com/pydantic/pydantic-ai/tree/main/src/pydantic_ai_harness/pydantic_ai_harness/step_persistence
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelMessage, ModelRequest
+from pydantic_ai.messages import ModelMessagesTypeAdapter, SystemPromptPart, repair_messages
+from pydantic_ai_harness import StepPersistence
+from pydantic_ai_harness.step_persistence import SqliteStepStore, continue_run
+from stage import FOLDER, GO_ON
+
+STORE = SqliteStepStore(database=str(FOLDER / "steps.db"))
+PAUSED = FOLDER / "paused.json"
+CHAT = "ann"
+
+
+def agent(*tools: Any, name: str = "desk", instructions: str | None = None) -> Agent[None, Any]:
+    """Return an agent that saves its steps."""
+    return Agent(
+        "openai:gpt-5",
+        name=name,
+        instructions=instructions,
+        tools=tools,
+        output_type=[str, DeferredToolRequests],
+        capabilities=[StepPersistence(store=STORE, agent_name=name)],
+    )
+
+
+async def history() -> list[ModelMessage]:
+    """Return the newest saved messages of the conversation, with the calls that may have run ("Failure recovery")."""
+    messages: list[ModelMessage] = []
+    notes = []
+    for run in await STORE.list_runs(conversation_id=CHAT):
+        try:
+            messages = await continue_run(STORE, run_id=run.run_id, include_interrupted=True)
+        except LookupError:  # killed before the first snapshot
+            pass
+        for record in await STORE.list_unresolved_tool_effects(run_id=run.run_id):
+            notes.append(f"tool {record.tool_name} ({record.tool_call_id}) may or may not have run")
+    messages = repair_messages(messages)
+    return [*messages, *(ModelRequest(parts=[SystemPromptPart(note)]) for note in notes)]
+
+
+async def go_on_with(desk: Agent[None, Any]) -> None:
+    """Continue the conversation."""
+    await desk.run(GO_ON, message_history=await history(), conversation_id=CHAT)
+
+
+async def pause(desk: Agent[None, Any], text: str) -> None:
+    """Run until calls wait, and save the messages."""
+    result = await desk.run(text, conversation_id=CHAT)
+    PAUSED.write_bytes(result.all_messages_json())
+
+
+async def approve_all(desk: Agent[None, Any], *call_ids: str) -> Any:
+    """Approve calls of the saved messages, and return the result of the run that continues."""
+    messages = ModelMessagesTypeAdapter.validate_json(PAUSED.read_bytes())
+    results = DeferredToolResults(approvals=dict.fromkeys(call_ids, True))
+    return await desk.run(message_history=messages, deferred_tool_results=results, conversation_id=CHAT)
