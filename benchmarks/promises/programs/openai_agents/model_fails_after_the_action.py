@@ -1,7 +1,7 @@
 """The approved action has run, then the model fails.
 
-Follows https://openai.github.io/openai-agents-python/human_in_the_loop/ with a session. Sessions keep each result at once, so the
-program recovers with the session; the saved state would run the action again.
+Follows https://openai.github.io/openai-agents-python/human_in_the_loop/ with a session. The state knows what has run, so the program
+saves it after the error.
 """
 
 from __future__ import annotations

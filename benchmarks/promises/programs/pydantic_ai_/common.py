@@ -34,7 +34,8 @@ def agent(*tools: Any, name: str = "desk", instructions: str | None = None) -> A
 
 async def history() -> list[ModelMessage]:
     """Return the newest saved messages of the conversation, with the calls that may have run ("Failure recovery")."""
-    messages: list[ModelMessage] = []
+    # A run that pauses has no snapshot, so the program saves its messages itself.
+    messages = ModelMessagesTypeAdapter.validate_json(PAUSED.read_bytes()) if PAUSED.exists() else []
     notes = []
     for run in await STORE.list_runs(conversation_id=CHAT):
         try:
