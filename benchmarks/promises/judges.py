@@ -14,7 +14,9 @@ KEPT, BROKEN, REFUSED, NOT_OFFERED = 0, 10, 11, 12
 NAMES = {KEPT: "kept", BROKEN: "broken", REFUSED: "refused", NOT_OFFERED: "not offered"}
 
 # How a result says that a call has started and its outcome is not known. A result that denies the start is false.
-_UNKNOWN = re.compile(r"unknown|interrupt|cancel|abort|uncertain|may have|may or may not|might have|in doubt|not known", re.IGNORECASE)
+_UNKNOWN = re.compile(
+    r"unknown|interrupt|cancel|abort|uncertain|may have|may or may not|might have|in doubt|not known", re.IGNORECASE
+)
 _DENIES = re.compile(
     r"(?<!may or may )not (been )?(run|executed|performed|started)\b|(was|were) never (run|executed)\b", re.IGNORECASE
 )

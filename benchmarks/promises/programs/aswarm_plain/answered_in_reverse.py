@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from openai import AsyncOpenAI
 from stage import FOLDER, GO_ON, URL, effect, main
 
 from aswarm import Agent, AsyncSwarm, tool
 from aswarm.conversations import SQLiteStore
-from openai import AsyncOpenAI
 
 
 @tool(approve=True)

@@ -9,9 +9,7 @@ from agents import Runner
 from common import agent, load, save, session, tool
 from stage import GO_ON, look_up, main, refund
 
-CASHIER = agent(
-    tool(look_up), tool(refund, needs_approval=True), name="Cashier", instructions="You are the cashier."
-)
+CASHIER = agent(tool(look_up), tool(refund, needs_approval=True), name="Cashier", instructions="You are the cashier.")
 DESK = agent(CASHIER.as_tool(tool_name="cashier", tool_description="Refunds orders."))
 
 

@@ -6,7 +6,7 @@ does not repeat the call, because its ledger says that the call may have run.
 
 from __future__ import annotations
 
-from common import STORE, CHAT, agent, approve_all, go_on_with, pause
+from common import CHAT, STORE, agent, approve_all, go_on_with, pause
 from pydantic_ai import Tool
 from stage import main, refund
 
