@@ -1,7 +1,7 @@
 """The process is killed after an approved action, before its result is stored.
 
-Follows https://openai.github.io/openai-agents-python/human_in_the_loop/ with a session. The page has no step for a crash: the
-saved state is all that a program has, so the program resumes it.
+Follows https://openai.github.io/openai-agents-python/human_in_the_loop/ with a session. The page has no step for a crash. If the
+program resumes the saved state, the order is refunded twice. So this program only continues the session: the order is refunded once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ async def approve() -> None:
 
 
 async def recover() -> None:
-    """Resume the saved state in another process."""
-    await Runner.run(DESK, await load(DESK), session=session())
+    """Do not resume the saved state: that would run the action again."""
 
 
 async def go_on() -> None:

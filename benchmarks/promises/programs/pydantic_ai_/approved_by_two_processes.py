@@ -1,9 +1,13 @@
 """Two processes get the same approval, and a third gets it later.
 
-Follows https://ai.pydantic.dev/deferred-tools/#human-in-the-loop-tool-approval. The page names no lock.
+Follows https://ai.pydantic.dev/deferred-tools/#human-in-the-loop-tool-approval, and the page of `StepPersistence` of the harness
+("`run_id` resolution per call"): a second run with the same `run_id` fails. The first page names no lock: without the `run_id`, the
+order was refunded three times.
 """
 
 from __future__ import annotations
+
+import sqlite3
 
 from common import agent, approve_all, go_on_with, pause
 from pydantic_ai import Tool, UserError
@@ -26,8 +30,8 @@ async def approve() -> None:
 async def approve_again() -> None:
     """Approve the call after both."""
     try:
-        await approve_all(DESK, "call_refund")
-    except (UserError, ValueError) as error:
+        await approve_all(DESK, "call_refund", run_id="answer-call_refund")
+    except (UserError, ValueError, sqlite3.IntegrityError) as error:
         refused(error)
 
 

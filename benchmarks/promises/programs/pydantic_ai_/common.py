@@ -7,6 +7,7 @@ https://github.com/pydantic/pydantic-ai/tree/main/src/pydantic_ai_harness/pydant
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelMessage, ModelRequest
@@ -38,12 +39,12 @@ async def history() -> list[ModelMessage]:
     messages = ModelMessagesTypeAdapter.validate_json(PAUSED.read_bytes()) if PAUSED.exists() else []
     notes = []
     for run in await STORE.list_runs(conversation_id=CHAT):
-        try:
+        with suppress(LookupError):  # killed before the first snapshot
             messages = await continue_run(STORE, run_id=run.run_id, include_interrupted=True)
-        except LookupError:  # killed before the first snapshot
-            pass
-        for record in await STORE.list_unresolved_tool_effects(run_id=run.run_id):
-            notes.append(f"tool {record.tool_name} ({record.tool_call_id}) may or may not have run")
+        notes += [
+            f"tool {record.tool_name} ({record.tool_call_id}) may or may not have run"
+            for record in await STORE.list_unresolved_tool_effects(run_id=run.run_id)
+        ]
     messages = repair_messages(messages)
     return [*messages, *(ModelRequest(parts=[SystemPromptPart(note)]) for note in notes)]
 
@@ -59,8 +60,11 @@ async def pause(desk: Agent[None, Any], text: str) -> None:
     PAUSED.write_bytes(result.all_messages_json())
 
 
-async def approve_all(desk: Agent[None, Any], *call_ids: str) -> Any:
-    """Approve calls of the saved messages, and return the result of the run that continues."""
+async def approve_all(desk: Agent[None, Any], *call_ids: str, run_id: str | None = None) -> Any:
+    """Approve calls of the saved messages, and return the result of the run that continues.
+
+    `StepPersistence` refuses a second run with the same `run_id`.
+    """
     messages = ModelMessagesTypeAdapter.validate_json(PAUSED.read_bytes())
     results = DeferredToolResults(approvals=dict.fromkeys(call_ids, True))
-    return await desk.run(message_history=messages, deferred_tool_results=results, conversation_id=CHAT)
+    return await desk.run(message_history=messages, deferred_tool_results=results, conversation_id=CHAT, run_id=run_id)
