@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from common import agent, approve_all, go_on_with, pause
+from common import agent, approve_calls, go_on_with, pause
 from pydantic_ai import Tool, UserError
 from stage import both_ready, main, refund, refused
 
@@ -30,7 +30,7 @@ async def approve() -> None:
 async def approve_again() -> None:
     """Approve the call after both."""
     try:
-        await approve_all(DESK, "call_refund", run_id="answer-call_refund")
+        await approve_calls(DESK, "call_refund", run_id="answer-call_refund")
     except (UserError, ValueError, sqlite3.IntegrityError) as error:
         refused(error)
 

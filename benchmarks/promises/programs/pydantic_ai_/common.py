@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import Any
 
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelMessage, ModelRequest
-from pydantic_ai.messages import ModelMessagesTypeAdapter, SystemPromptPart, repair_messages
+from pydantic_ai.conversation import Conversation, ConversationTypeAdapter
+from pydantic_ai.messages import SystemPromptPart, repair_messages
 from pydantic_ai_harness import StepPersistence
 from pydantic_ai_harness.step_persistence import SqliteStepStore, continue_run
 from stage import FOLDER, GO_ON
@@ -35,8 +36,8 @@ def agent(*tools: Any, name: str = "desk", instructions: str | None = None) -> A
 
 async def history() -> list[ModelMessage]:
     """Return the newest saved messages of the conversation, with the calls that may have run ("Failure recovery")."""
-    # A run that pauses has no snapshot, so the program saves its messages itself.
-    messages = ModelMessagesTypeAdapter.validate_json(PAUSED.read_bytes()) if PAUSED.exists() else []
+    # A run that pauses has no snapshot, so the program saves its conversation itself.
+    messages = paused().messages if PAUSED.exists() else []
     notes = []
     for run in await STORE.list_runs(conversation_id=CHAT):
         with suppress(LookupError):  # killed before the first snapshot
@@ -55,16 +56,24 @@ async def go_on_with(desk: Agent[None, Any]) -> None:
 
 
 async def pause(desk: Agent[None, Any], text: str) -> None:
-    """Run until calls wait, and save the messages."""
+    """Run until calls wait, and save the conversation."""
     result = await desk.run(text, conversation_id=CHAT)
-    PAUSED.write_bytes(result.all_messages_json())
+    PAUSED.write_bytes(ConversationTypeAdapter.dump_json(result.conversation))
 
 
-async def approve_all(desk: Agent[None, Any], *call_ids: str, run_id: str | None = None) -> Any:
-    """Approve calls of the saved messages, and return the result of the run that continues.
+def paused() -> Conversation:
+    """Return the saved conversation."""
+    return ConversationTypeAdapter.validate_json(PAUSED.read_bytes())
+
+
+async def approve_calls(desk: Agent[None, Any], *call_ids: str, run_id: str | None = None) -> Any:
+    """Approve calls of the saved conversation, and return the result of the run that continues.
 
     `StepPersistence` refuses a second run with the same `run_id`.
     """
-    messages = ModelMessagesTypeAdapter.validate_json(PAUSED.read_bytes())
-    results = DeferredToolResults(approvals=dict.fromkeys(call_ids, True))
-    return await desk.run(message_history=messages, deferred_tool_results=results, conversation_id=CHAT, run_id=run_id)
+    return await answer(desk, DeferredToolResults(approvals=dict.fromkeys(call_ids, True)), run_id)
+
+
+async def answer(desk: Agent[None, Any], results: DeferredToolResults, run_id: str | None = None) -> Any:
+    """Answer the calls of the saved conversation, and return the result of the run that continues."""
+    return await desk.run(conversation=paused(), deferred_tool_results=results, run_id=run_id)

@@ -6,7 +6,7 @@ does not repeat the call, because its ledger says that the call may have run.
 
 from __future__ import annotations
 
-from common import CHAT, STORE, agent, approve_all, go_on_with, pause
+from common import CHAT, STORE, agent, approve_calls, go_on_with, pause
 from pydantic_ai import Tool
 from stage import main, refund
 
@@ -20,7 +20,7 @@ async def ask() -> None:
 
 async def approve() -> None:
     """Approve the call. The process is killed when the money has moved."""
-    await approve_all(DESK, "call_refund")
+    await approve_calls(DESK, "call_refund")
 
 
 async def recover() -> None:

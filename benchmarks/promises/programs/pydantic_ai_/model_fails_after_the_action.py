@@ -5,7 +5,7 @@ Follows https://ai.pydantic.dev/deferred-tools/, and the page of `StepPersistenc
 
 from __future__ import annotations
 
-from common import CHAT, agent, approve_all, go_on_with, history, pause
+from common import CHAT, agent, approve_calls, go_on_with, history, pause
 from pydantic_ai import Tool
 from pydantic_ai.exceptions import AgentRunError
 from stage import main, refund
@@ -21,7 +21,7 @@ async def ask() -> None:
 async def approve() -> None:
     """Approve the call. The model then fails."""
     try:
-        await approve_all(DESK, "call_refund")
+        await approve_calls(DESK, "call_refund")
     except AgentRunError as error:
         print(f"{type(error).__name__}: {error}")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from common import agent, approve_all, go_on_with, pause
+from common import agent, approve_calls, go_on_with, pause
 from pydantic_ai import Tool
 from stage import effect, main, refund
 
@@ -17,7 +17,7 @@ DESK = agent(Tool(refund, requires_approval=True))
 async def serve() -> None:
     """Wait: this framework has no service."""
     effect("ready")
-    await asyncio.sleep(60)
+    await asyncio.Event().wait()
 
 
 async def ask() -> None:
@@ -27,7 +27,7 @@ async def ask() -> None:
 
 async def approve() -> None:
     """Approve the call in another process."""
-    await approve_all(DESK, "call_refund")
+    await approve_calls(DESK, "call_refund")
 
 
 async def go_on() -> None:
