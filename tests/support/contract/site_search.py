@@ -70,6 +70,7 @@ PAGES = {
     "coming-from/langgraph": "langgraph, StateGraph, InjectedState",
     "coming-from/openai-agents": "openai-agents, openai agents sdk, Runner",
     "coming-from/pydantic-ai": "pydantic-ai, pydantic ai",
+    "coming-from/strands": "strands, strands agents, FileSessionManager",
 }
 QUERIES = {query: page for page, queries in PAGES.items() for query in queries.split(", ")}
 
