@@ -59,6 +59,16 @@ class Play:
         path = self.folder / "effects.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
+    @property
+    def program(self) -> Path:
+        """The file of the program."""
+        return HERE / "programs" / self.framework / f"{self.scenario}.py"
+
+    def steps(self) -> list[Step]:
+        """Return the steps of the scenario, without the optional ones that the program does not have."""
+        code = self.program.read_text()
+        return [step for step in SCENARIOS[self.scenario] if not step.optional or f"async def {step.name}(" in code]
+
     def play(self, step: Step) -> None:
         """Run one step to its end. A step that serves only starts."""
         if step.kills and self.serving:
@@ -88,7 +98,6 @@ class Play:
 
     def start(self, step: Step, number: int) -> subprocess.Popen[str]:
         """Start a process of the program."""
-        program = HERE / "programs" / self.framework / f"{self.scenario}.py"
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([os.fspath(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
@@ -102,7 +111,7 @@ class Play:
         }
         with self.log_of(step, number).open("w") as log:
             process = subprocess.Popen(
-                [self.python, os.fspath(program), step.name],
+                [self.python, os.fspath(self.program), step.name],
                 env=environment,
                 cwd=self.folder,
                 stdout=log,
@@ -156,7 +165,7 @@ def facts_of(framework: str, scenario: str, python: str, seconds: float, folder:
     with ExitStack() as stack:
         play = Play(framework, scenario, python, folder, time.monotonic() + seconds, stack, port=_free_port())
         play.start_model()
-        for step in SCENARIOS[scenario]:
+        for step in play.steps():
             play.play(step)
             if play.ends and play.ends[-1].code not in (None, 0, REFUSED):
                 break  # a later step could not mean anything

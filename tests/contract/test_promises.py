@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks" / "promises"))  # at the end: its modules have short names
 
 from judges import BROKEN, KEPT, NOT_OFFERED, REFUSED, Facts, StepEnd, verdict
-from play import facts_of
+from play import Play, facts_of
 from scenarios import SCENARIOS
 from scripts import ANSWER, SCRIPTS
 
@@ -34,6 +35,17 @@ def test_each_scenario_has_a_page_a_script_a_judge_and_a_program_of_aswarm() -> 
     pages = {path.stem.partition("-")[2] for path in (PROMISES / "scenarios").glob("[0-9]*.md")}
     programs = {path.stem for path in (PROMISES / "programs" / "aswarm_").glob("*.py")} - {"common", "service"}
     assert pages == programs == set(SCRIPTS) == set(SCENARIOS)
+
+
+def test_a_service_is_optional_where_a_framework_may_need_none() -> None:
+    """An optional step is left out if the program has no function for it."""
+
+    def steps(framework: str) -> list[str]:
+        play = Play(framework, "approved_by_two_processes", sys.executable, PROMISES, 0, ExitStack())
+        return [step.name for step in play.steps()]
+
+    assert steps("aswarm_") == ["ask", "approve", "approve_again", "go_on"]
+    assert steps("langgraph_") == ["serve", *steps("aswarm_")]
 
 
 # --- judges -----------------------------------------------------------------------------------------------------------
