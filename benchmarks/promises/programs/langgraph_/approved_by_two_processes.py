@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 
+import httpx
 import service
 from common import agent, said
-from langgraph_sdk.errors import ConflictError
 from stage import FOLDER, GO_ON, both_ready, main, refund, refused
 
 DESK = agent(refund, approve="refund")
@@ -43,7 +43,9 @@ async def approve_again() -> None:
     command = {"resume": {waiting: {"type": "approve"}}}
     try:
         await service.browser().runs.wait(thread, "desk", command=command, multitask_strategy="reject")
-    except ConflictError as error:
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code != httpx.codes.CONFLICT:
+            raise
         refused(error)
 
 
