@@ -20,7 +20,7 @@ from langgraph.types import Command
 from stage import FOLDER, GO_ON
 
 THREAD: Any = {"configurable": {"thread_id": "ann"}}
-UNKNOWN = "The call was started and interrupted. Its outcome is unknown."
+UNKNOWN = "The run was interrupted. This call may have been started, and its outcome is unknown."
 
 
 def agent(*tools: Any, approve: str = "", system_prompt: str | None = None, checkpointer: Any = None) -> Any:
