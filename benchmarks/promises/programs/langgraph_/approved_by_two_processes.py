@@ -46,7 +46,7 @@ async def approve_again() -> None:
     except httpx.HTTPStatusError as error:
         if error.response.status_code != httpx.codes.CONFLICT:
             raise
-        refused(error)
+        refused(error.response.text)
 
 
 async def go_on() -> None:
