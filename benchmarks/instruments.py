@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import resource
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -53,6 +54,11 @@ def trim() -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def spread(values: list[float], digits: int = 2) -> str:
+    """Return a text with the median, the lowest and the highest value."""
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def control(url: str, path: str) -> Result:
