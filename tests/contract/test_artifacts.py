@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.contract.artifacts import _IN_SDIST, BUNDLED, HOME, completed, faults
+from tests.support.contract.artifacts import _IN_SDIST, _KINDS, BUNDLED, HOME, MOST_BYTES, completed, faults
 from tests.support.contract.documentation import PROJECT
 
 METADATA = (
@@ -51,6 +51,16 @@ def test_a_build_that_is_not_reproducible_is_a_fault(tmp_path: Path) -> None:
     other = {**WHEEL, "aswarm/__init__.py": "1"}
     [fault] = faults(built(tmp_path / "dist"), built(tmp_path / "again", other))
     assert fault == "aswarm-0.1.0-py3-none-any.whl: a second build has other bytes"
+
+
+def test_the_package_is_not_larger_than_a_wheel_may_be() -> None:
+    """A change that adds too much fails here, and not only at the next release. A wheel has 30 kB of metadata, too."""
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted((PROJECT / "src/aswarm").rglob("*")):
+            if path.suffix in _KINDS:
+                archive.write(path, path.relative_to(PROJECT))
+    assert package.tell() + 30_000 <= MOST_BYTES
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from typing import Any
 
 PROJECT = Path(__file__).parents[3]
 HOME = "https://github.com/aswarm-dev/aswarm"
-MOST_BYTES = 820_000  # of a wheel; the aim is 600_000
+MOST_BYTES = 1_050_000  # of a wheel: 995_360 on 2026-11-27; a larger wheel needs a reason
 _KINDS = {".py", ".typed", ".js", ".css", ".html", ".svg", ".txt"}
 # Of a project, but not of an installed package.
 _NOT_INSIDE = {
