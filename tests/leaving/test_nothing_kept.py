@@ -146,19 +146,20 @@ async def test_a_conversation_leaves_no_object(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_run_of_a_service_leaves_no_object(tmp_path: Path) -> None:
-    """The runs that ended are in the file; a reader that left is gone."""
+@pytest.mark.parametrize(("text", "stop"), [("look_up", "answer"), ("refund", "waiting")])
+async def test_a_run_of_a_service_leaves_no_object(tmp_path: Path, text: str, stop: str) -> None:
+    """The runs that ended, and those that wait for an approval, are in the file; a reader that left is gone."""
     model, numbers = ScriptedModel(reply, cut=2), count()
     agent = Agent(functions=[look_up, refund])
     async with LocalRuns(AsyncSwarm(model.client()), agents=agent, store=tmp_path / "runs.sqlite") as runs:
 
         async def run() -> None:
-            said = {"role": "user", "content": "look_up"}
+            said = {"role": "user", "content": text}
             started = await runs.start(NewRun("ann", f"c{next(numbers)}", messages=[said]))
             async with aclosing(started.entries()) as entries:
                 async for _ in entries:
                     break
-            await started.result()
+            assert (await started.result()).stop == stop
             model.requests.clear()
 
         assert await grown(run) == Counter()
