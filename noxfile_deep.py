@@ -363,6 +363,13 @@ def bench_durable(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_parked(session: nox.Session) -> None:
+    """Let 10,000 conversations wait for an approval in one process, and answer all: memory and seconds. Half an hour."""
+    session.install(".[durable]", "openai>=3")
+    session.run("python", "benchmarks/parked.py", *session.posargs)
+
+
+@nox.session
 def bench_prefix(session: nox.Session) -> None:
     """Count the prompt tokens of a conversation with handoffs, with and without `keep_prefix`. Two minutes."""
     session.install(".", "openai>=3", "bpe-openai>=0.1", "xllamacpp==0.2.10")

@@ -8,6 +8,7 @@ the tools of the request. Options are in the path, before `/v1`:
     .../pause=0.001/...                       seconds between events (default 0: all in one write)
     .../framing=block/...                     one HTTP chunk for all events of a write (default: one for each event)
     .../script=answer/...                     answer without calls
+    .../script=call/...                       one call of `get_weather`, then the answer
     .../park=1/...                            hold each answer until `POST /release`
 
 `GET /stats` returns the counts since the last `POST /reset`. `python server.py` starts the server, and prints its port.
@@ -18,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any, cast
@@ -229,7 +230,7 @@ class Connection(asyncio.Protocol):
             self.transport.write(self.server.control(path))
             return
         options = options_of(path)
-        turn = turn_of(request) if options.script == "conversation" else 3
+        turn = _SCRIPTS[options.script](request)
         stats = self.server.stats
         stats.turns[turn] += 1
         stats.forgotten += turn > 1 and b'"call_0_0"' not in request
@@ -276,6 +277,13 @@ def turn_of(request: bytes) -> int:
     if _AGENT_A in request:
         return 1 if b'"call_0_0"' in request else 0
     raise ValueError("the request has the instructions of neither agent")
+
+
+_SCRIPTS: dict[str, Callable[[bytes], int]] = {
+    "conversation": turn_of,
+    "call": lambda request: 3 if b'"call_0_0"' in request else 0,
+    "answer": lambda _: 3,
+}
 
 
 def _handoff_in(request: bytes) -> str:
