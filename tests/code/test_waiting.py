@@ -215,3 +215,22 @@ async def test_changed_data_are_refused_before_anything_runs(change: dict[str, A
     with pytest.raises(ConfigurationError, match="outer"):
         await resumed(desk.agent(), response, True)
     assert desk.notes == ["look 2"]
+
+
+async def test_a_decision_inside_code_that_would_be_lost_is_refused() -> None:
+    """Two plain functions run one after the other, also in a round of code, so the decision on the second needs the first."""
+    ran: list[int] = []
+
+    @tool(approve=True)
+    def refund(order: int) -> str:
+        """Refund."""
+        ran.append(order)
+        return f"refunded {order}"
+
+    agent = agent_of(refund)
+    first = await run_code("await asyncio.gather(refund(1), refund(2))", refund)
+    with pytest.raises(ConfigurationError, match=r"'outer\.1', but not on the earlier call 'outer\.0'"):
+        await resumed(agent, first, Reply({"outer.1": True}))
+    assert ran == []
+    second = await resumed(agent, first, Reply({"outer.0": True}))
+    assert ([each["id"] for each in waiting_inside(second)], ran) == (["outer.1"], [1])

@@ -115,14 +115,64 @@ async def test_a_function_that_hands_off_closes_the_calls_that_wait() -> None:
     assert (response.stop, response.agent, contents(response)[1]) == ("answer", shop.other, "not run: interrupted")
 
 
-async def test_a_decision_about_a_call_that_was_not_reached() -> None:
-    """A call that the run does not reach waits again for the same reason."""
+def doubtful() -> str:
+    """Ask until the answer is "sure"."""
+    if current_call().answer != "sure":
+        raise Hold("Sure?")
+    return "done"
+
+
+async def test_a_decision_about_a_call_that_was_not_reached(caplog: pytest.LogCaptureFixture) -> None:
+    """The earlier call asks once more, so the later one waits again for the same reason, and the log says so."""
+    shop = Shop([call("doubtful", call_id="a"), call("refund", call_id="b", order=2)], "Done.")
+    shop.agent.functions.append(doubtful)
+    first = await shop.run()
+    assert "not reach" not in caplog.text
+    second = await shop.run(stored(first), resume={"a": Reply("perhaps"), "b": Approve({"order": 3})})
+    assert second.open_calls[1] == first.open_calls[1] == open_calls(stored(second, stored(first)))[1]
+    (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert "decisions on calls that the run did not reach" in record.getMessage()
+    assert record.__dict__["run_id"] == second.run_id
+    assert shop.ran == []
+    third = await shop.run(stored(second, stored(first)), resume={"a": Reply("sure"), "b": True})
+    assert (third.text, shop.ran) == ("Done.", [("refund", 2)])
+
+
+@pytest.mark.parametrize("decision", [True, Approve({"order": 3})], ids=repr)
+async def test_a_decision_that_would_be_lost_is_refused(decision: bool | Approve) -> None:
+    """The run would stop at the earlier call, and the history keeps no approval. A denial, or both decisions, are accepted."""
     steps = [call("refund", call_id="a", order=1), call("note", text="1"), call("refund", call_id="b", order=2)]
     shop = Shop(steps, "Done.")
-    first = await shop.run()
-    second = await shop.run(stored(first), resume={"b": True})
-    assert second.open_calls == first.open_calls == open_calls(stored(second, stored(first)))
-    assert shop.ran == []
+    history = stored(await shop.run())
+    with pytest.raises(ConfigurationError, match="decides on the call 'b', but not on the earlier call 'a'"):
+        await shop.run(history, resume={"b": decision})
+    denied = await shop.run(history, resume={"b": False})
+    assert ([each.id for each in denied.open_calls if each.reason], shop.ran) == (["a"], [])
+    both = await shop.run(history, resume={"b": True, "a": True})
+    assert (both.text, shop.ran) == ("Done.", [("refund", 1), ("note", "1"), ("refund", 2)])
+
+
+async def test_a_later_call_that_runs_together_needs_no_other_decision() -> None:
+    """The calls of async functions run beside the waiting call; without concurrent calls, the decision is refused."""
+    shop = Shop([call("refund", call_id="a", order=1), call("refund", call_id="b", order=2)], "Done.")
+    history = stored(await shop.run())
+    in_turn = AsyncSwarm(shop.model.client(), concurrent_tools=False)
+    with pytest.raises(ConfigurationError, match="earlier call 'a'"):
+        await in_turn.run(shop.agent, history, resume={"b": True})
+    response = await shop.run(history, resume={"b": True})
+    assert ([each.id for each in response.open_calls], shop.ran) == (["a"], [("refund", 2)])
+
+
+async def test_a_decision_behind_a_function_that_may_hand_off() -> None:
+    """If this function hands off, no call keeps the turn open, and the decided call runs."""
+    steps = [call("leave"), call("refund", call_id="a", order=1), call("note", call_id="b", text="1")]
+    shop = Shop(steps, "Done.")
+    shop.agent.functions = [
+        tool(each, approve=True) if each.__name__ == "note" else each for each in shop.agent.functions
+    ]
+    history = stored(await shop.run(execute_tools=False))
+    response = await shop.run(history, resume={"0": True, "b": True})
+    assert (response.agent, shop.ran) == (shop.other, ["leave", ("note", "1")])
 
 
 async def test_a_call_that_was_not_reached_asks_about_no_invalid_arguments() -> None:
@@ -134,29 +184,6 @@ async def test_a_call_that_was_not_reached_asks_about_no_invalid_arguments() -> 
     second = await shop.run(stored(first), resume=Approve.all())
     assert [text for text in contents(second) if "many" in text] == [contents(second)[2]]
     assert shop.ran == [("refund", 1), ("note", "1"), ("refund", 2)]
-
-
-async def test_an_approval_that_cannot_be_carried_out_yet_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """An approval of a call that the run does not reach is logged, and the call stays open; a denial is kept."""
-    steps = [
-        call("refund", call_id="a", order=1),
-        *(call("note", call_id=key, text="1") for key in "bcd"),
-        call("transfer_to_other", call_id="e"),
-    ]
-    shop = Shop(steps, "Done.")
-    shop.agent.functions = [
-        tool(each, approve=True) if each.__name__ == "note" else each for each in shop.agent.functions
-    ]
-    first = await shop.run()
-    assert "not reach" not in caplog.text
-    response = await shop.run(stored(first), resume={"b": Approve({"text": "2"}), "c": False, "e": True})
-    assert [each.id for each in response.open_calls] == ["a", "b", "d", "e"]
-    assert [each.arguments for each in response.open_calls][1] == '{"text": "1"}'
-    assert (shop.ran, contents(response)) == ([], ["not run: denied by the user"])
-    (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
-    assert "decisions on calls that the run did not reach" in record.getMessage()
-    assert "'b', 'e'" in record.getMessage()
-    assert record.__dict__["run_id"] == response.run_id
 
 
 async def test_a_middleware_that_holds_a_call_after_its_function() -> None:

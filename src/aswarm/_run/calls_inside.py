@@ -31,7 +31,7 @@ from aswarm._values.messages import (
 from .call import Call, ToolCall, TurnCalls
 from .outcome import OutcomeInside, Returned, ToolOutcome, returned
 from .resuming import DENIED, DENIED_INSIDE, decide
-from .turn import Turn
+from .turn import Turn, check_order
 
 # The type of the progress that records the values of `InnerCalls.fixed`.
 CODE_STARTED = "CodeStarted"
@@ -172,6 +172,7 @@ class CallsInside:
     def _decide(self) -> None:
         open_ones = [call for call in self.calls if call.outcome is None]
         decide(open_ones, (self.outer.decision or UNDECIDED).inside, self.entries)
+        check_order(open_ones)
 
     def hold(self) -> Hold:
         """Return the `Hold` of the outer call: the calls that wait, and the data to continue in another process."""

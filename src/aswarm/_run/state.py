@@ -129,7 +129,9 @@ class RunState:
         self._with_results = AgentsWithResults(with_calls, self.agent.name)
         tools = self.tools
         self.turn = (
-            resumed_turn(history[settled:], unanswered, self.agent, tools, resume) if unanswered else Turn(TurnCalls())
+            resumed_turn(history[settled:], unanswered, self.agent, tools, resume, concurrent=self.concurrent_tools)
+            if unanswered
+            else Turn(TurnCalls())
         )
 
     # --- the next request ---

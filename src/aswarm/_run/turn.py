@@ -15,6 +15,7 @@ from aswarm._tools.tool import NeedsApproval, Tool
 from aswarm._values.agent import Agent, UnknownCall
 from aswarm._values.content import Part, text_part, with_note
 from aswarm._values.decisions import UNDECIDED, OpenCall, Resume, as_json, open_call, waiting_entries
+from aswarm._values.errors import ConfigurationError
 from aswarm._values.messages import (
     FINAL_ANSWER,
     INTERRUPTED,
@@ -28,7 +29,7 @@ from aswarm._values.messages import (
 from aswarm._values.output import ACCEPTED
 
 from .call import Call, TurnCalls
-from .resuming import decide
+from .resuming import decide, named_ids
 
 # A turn may have thousands of calls, and `attrgetter` calls no function of Python.
 _RUNS_TOGETHER, _MAY_HAND_OFF = attrgetter("runs_together"), attrgetter("may_hand_off")
@@ -254,17 +255,43 @@ def resumed_turn(
     agent: Agent,
     tools: Mapping[str, Tool[..., Any]],
     resume: Resume,
+    *,
+    concurrent: bool = True,
 ) -> Turn:
     """Return the turn of the calls without an answer, with the decisions applied.
 
     `tail`: the end of the history, from the message with the calls. Raises ConfigurationError for a decision that has no open
-    call, or does not suit its call.
+    call, does not suit its call, or would be lost.
     """
     are_open = set(map(id, unanswered))
     calls = TurnCalls(call for call in calls_of(tail[0]["tool_calls"], agent, tools) if id(call.message) in are_open)
     entries = waiting_entries(tail)
     decide(calls, resume, entries)
+    check_order(calls, concurrent=concurrent)
     return Turn(calls, entries)
+
+
+def check_order(calls: Sequence[Call], *, concurrent: bool = True) -> None:
+    """Raise ConfigurationError if the decision on a call would be lost, because the run stops at an earlier call.
+
+    The history must not approve a call, so it cannot keep the decision for a later run.
+    """
+    undecided: Call | None = None
+    for group in plan(calls, concurrent=concurrent, may_hold=not concurrent):
+        if undecided is None:
+            if any(map(_may_hand_off, group)):  # then no call keeps the turn open
+                return
+            undecided = next((call for call in group if call.hold is not None), None)
+        elif (lost := next((call for call in group if call.decision), None)) is not None:
+            raise ConfigurationError(
+                f"resume decides on the call {named_ids([lost.id])}, but not on the earlier call {named_ids([undecided.id])}, and "
+                "the two do not run together; decide on both, or on the earlier call first"
+            )
+
+
+def _may_hand_off(call: Call) -> bool:
+    tool = call.tool
+    return call.hold is None and tool is not None and not tool.is_handoff and tool.effects.may_hand_off
 
 
 # --- finished calls ---------------------------------------------------------------------------------------------------

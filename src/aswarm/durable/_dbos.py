@@ -12,6 +12,7 @@ import contextvars
 import functools
 import logging
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -328,7 +329,9 @@ class Engine:
             limits["global_concurrency"] = None if math.isinf(most) else int(most)
         if settings.limiter is not None:
             number, seconds = settings.limiter
-            limits["limiter"] = None if math.isinf(number) else {"limit": int(number), "period": seconds}
+            # In a file, DBOS reads the time in whole seconds before Python 3.12. Without one more second, it would count too little.
+            period = seconds + (settings.url.startswith("sqlite") and sys.version_info < (3, 12))
+            limits["limiter"] = None if math.isinf(number) else {"limit": int(number), "period": period}
         if limits["worker_concurrency"] and limits["global_concurrency"]:  # DBOS refuses a higher worker limit
             limits["worker_concurrency"] = min(limits["worker_concurrency"], limits["global_concurrency"])
         return limits

@@ -1,11 +1,14 @@
-"""As `aswarm_/answered_in_reverse.py`, but with a plain function, whose calls run one after the other."""
+"""As `aswarm_/answered_in_reverse.py`, but with a plain function, whose calls run one after the other.
+
+Follows docs/guides/approvals.md: the decision on the later call alone is refused, so the second clerk sends both.
+"""
 
 from __future__ import annotations
 
 from openai import AsyncOpenAI
-from stage import FOLDER, GO_ON, URL, effect, main
+from stage import FOLDER, GO_ON, URL, effect, main, refused
 
-from aswarm import Agent, AsyncSwarm, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, tool
 from aswarm.conversations import SQLiteStore
 
 
@@ -40,13 +43,16 @@ async def ask() -> None:
 
 
 async def approve_second() -> None:
-    """Approve the second call."""
-    await _resume({"call_second": True})
+    """Approve the second call: refused, and nothing has changed."""
+    try:
+        await _resume({"call_second": True})
+    except ConfigurationError as error:
+        refused(error)
 
 
 async def approve_first() -> None:
-    """Approve the first call."""
-    await _resume({"call_refund": True})
+    """Approve both calls."""
+    await _resume({"call_refund": True, "call_second": True})
 
 
 async def go_on() -> None:
