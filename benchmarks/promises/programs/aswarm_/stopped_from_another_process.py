@@ -22,7 +22,7 @@ async def serve() -> None:
     """Execute runs, as a worker."""
     async with runs(8):
         effect("ready")
-        await asyncio.sleep(60)
+        await asyncio.sleep(600)
 
 
 async def start() -> None:

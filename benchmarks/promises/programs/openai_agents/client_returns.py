@@ -41,7 +41,7 @@ async def serve() -> None:
     launch()
     await DBOS.register_queue_async("turns", polling_interval_sec=0.1)
     effect("ready")
-    await asyncio.sleep(60)
+    await asyncio.sleep(600)
 
 
 async def leave() -> None:

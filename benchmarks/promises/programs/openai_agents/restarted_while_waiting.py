@@ -18,7 +18,7 @@ DESK = agent(tool(refund, needs_approval=True))
 async def serve() -> None:
     """Wait: this framework has no service."""
     effect("ready")
-    await asyncio.sleep(60)
+    await asyncio.sleep(600)
 
 
 async def ask() -> None:
