@@ -2,7 +2,8 @@
 
 Follows https://strandsagents.com/docs/user-guide/sdk/agents/interventions/human-in-the-loop/ with a session. The page has no step for a
 crash: the stored session still says that the call waits, and takes no other message. If the person approves again, the order is
-refunded twice. So this program denies: the order is refunded once.
+refunded twice. So this program denies: the order is refunded once. `checkpointing=True`
+(https://strandsagents.com/docs/api/python/strands.experimental.checkpoint.checkpoint/) stores no start of a call either.
 """
 
 from __future__ import annotations
