@@ -62,7 +62,7 @@ def faults_of(body: Json) -> list[str]:
 def _faults_of_types(body: Json) -> Iterator[str]:
     adapter = _TYPES["input" in body, bool(body.get("stream"))]
     try:
-        _read_to_end(adapter.validate_python(_without_ids_of_text(body)))
+        _read_to_end(adapter.validate_python(_as_accepted(body)))
     except ValidationError as error:
         errors = [
             (".".join(map(str, each["loc"])), each["type"], each["msg"]) for each in error.errors(include_url=False)
@@ -74,11 +74,14 @@ def _faults_of_types(body: Json) -> Iterator[str]:
             yield f"{loc}: {msg}"
 
 
-def _without_ids_of_text(body: Json) -> Json:
-    # The types allow the parts of an assistant's message only with the id of an answer. The servers accept them without.
-    if not isinstance(body.get("input"), list):
+def _as_accepted(body: Json) -> Json:
+    # The servers accept more than the types: the parts of an assistant's message without the id of an answer, and a function
+    # without `strict` (https://github.com/vercel/ai/pull/15889).
+    if "input" not in body:
         return body
-    return {**body, "input": [_as_typed(item) for item in body["input"]]}
+    given, tools = body["input"], body.get("tools")
+    typed = {**body, "input": [_as_typed(item) for item in given]} if isinstance(given, list) else body
+    return {**typed, "tools": [{"strict": None, **tool} for tool in tools]} if isinstance(tools, list) else typed
 
 
 def _as_typed(item: Any) -> Any:

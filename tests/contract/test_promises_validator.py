@@ -101,6 +101,13 @@ def test_a_request_to_the_responses_api_has_the_faults_that_the_provider_refuses
     check({"model": "m", "input": given, "stream": stream}, expected)
 
 
+@pytest.mark.parametrize(("function", "expected"), [({"name": "book"}, None), ({}, "name: Field required")])
+def test_a_function_of_the_responses_api_needs_a_name_but_not_strict(function: Json, expected: str | None) -> None:
+    """OpenAI's server accepts a function without `strict`, although the type of the client requires it."""
+    tool = {"type": "function", "parameters": {"type": "object", "properties": {}}, **function}
+    check({"model": "m", "input": [USER], "tools": [tool]}, expected)
+
+
 def test_both_apis_have_the_same_items() -> None:
     """Scripts and judges read the same history from both APIs."""
     chat = {
