@@ -67,6 +67,7 @@ PAGES = {
     "reference/glossary": "glossary",
     "reference/platforms": "windows, macos",
     "reference/stable": "deprecation, stability",
+    "coming-from/agno": "agno, AgentOS",
     "coming-from/langgraph": "langgraph, StateGraph, InjectedState",
     "coming-from/openai-agents": "openai-agents, openai agents sdk, Runner",
     "coming-from/pydantic-ai": "pydantic-ai, pydantic ai",
