@@ -186,18 +186,24 @@ def _test_lines(test: ast.FunctionDef | ast.AsyncFunctionDef, shapes: dict[str, 
 
 def costs() -> str:
     """The cost of a turn, from the committed results of the benchmarks."""
-    return str(_report().costs())
+    return str(_module("report").costs())
 
 
 def costs_short() -> str:
     """Its medians, for README."""
-    return str(_report().costs_short())
+    return str(_module("report").costs_short())
 
 
-def _report() -> Any:
-    sys.path.append(str(PROJECT / "benchmarks"))  # at the end: its modules have short names
+def _promises() -> dict[str, Callable[[], str]]:
+    """The verdicts of all frameworks, from the committed results of the promises."""
+    made: dict[str, Callable[[], str]] = _module("page", "promises").BLOCKS
+    return made
+
+
+def _module(name: str, folder: str = "") -> Any:
+    sys.path.append(str(PROJECT / "benchmarks" / folder))  # at the end: its modules have short names
     try:
-        return importlib.import_module("report")
+        return importlib.import_module(name)
     finally:
         sys.path.pop()
 
@@ -226,6 +232,7 @@ MADE: dict[str, Callable[[], str]] = {
     "dialects": dialects,
     "costs": costs,
     "costs_short": costs_short,
+    **_promises(),
     "public_names": public_names,
     "made_by_aswarm": made_by_aswarm,
 }
