@@ -96,7 +96,8 @@ def tables(found: Json | None = None) -> str:
     parts = [
         part for promise in _scenarios() for part in (f"## {promise.rstrip('.')}", _table_of(promise, found["cells"]))
     ]
-    return "\n\n".join([*parts, "## Versions", _versions(found), "## Reasons", *_reasons(found["cells"])])
+    reasons = list(_reasons(found["cells"]))
+    return "\n\n".join([*parts, "## Versions", _versions(found), *(["## Reasons"] if reasons else []), *reasons])
 
 
 def _table_of(promise: str, cells: Sequence[Json]) -> str:
@@ -123,7 +124,7 @@ def _versions(found: Json) -> str:
     rows = []
     for framework, each in found["frameworks"].items():
         dates = sorted({cell["date"] for cell in found["cells"] if cell["framework"] == framework})
-        played = " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else ""
+        played = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
         versions = ", ".join(each["requires"]).replace("==", " ")
         rows.append([name_of(framework), versions, each["machine"], played, *_defended(framework)])
     return _table(["framework", "packages", "machine", "played on", "defended"], rows)

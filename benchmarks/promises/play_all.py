@@ -120,13 +120,11 @@ def about(frameworks: Collection[str]) -> dict[str, Json]:
 def merged(before: Json, cells: Sequence[Json], frameworks: dict[str, Json]) -> Json:
     """Return the results with the new cells, and without the cells of programs that do not exist any more."""
     found = {(cell["framework"], cell["scenario"]): cell for cell in [*before["cells"], *cells]}
-    known = page.programs()
-    names = dict.fromkeys(framework for framework, _ in known)
+    present = [found[program] for program in page.programs() if program in found]
+    about = {**before["frameworks"], **frameworks}
     return {
-        "frameworks": {
-            name: each for name in names if (each := frameworks.get(name) or before["frameworks"].get(name))
-        },
-        "cells": [found[program] for program in known if program in found],
+        "frameworks": {name: about[name] for name in dict.fromkeys(cell["framework"] for cell in present)},
+        "cells": present,
     }
 
 
