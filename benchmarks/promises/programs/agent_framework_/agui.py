@@ -1,0 +1,64 @@
+"""A service with AG-UI, which the programs start in the background: detached runs, and a snapshot after each batch of tools.
+
+Follows the page of agent-framework-ag-ui ("AG-UI Thread Snapshots", "Disconnect-safe runs", "Interrupts and Resume"):
+https://github.com/microsoft/agent-framework/tree/main/python/packages/ag-ui
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import service
+import uvicorn
+from agent_framework import Agent
+from agent_framework.ag_ui import InMemoryAGUIThreadSnapshotStore, add_agent_framework_fastapi_endpoint
+from fastapi import FastAPI
+from stage import FOLDER, PORT, refused
+
+PROCESS = FOLDER / "service.pid"
+LONGEST = 300  # seconds
+
+
+async def serve(desk: Agent[Any]) -> None:
+    """Serve until `stop`, or for five minutes."""
+    signal.alarm(LONGEST)
+    app = FastAPI()
+    snapshots = InMemoryAGUIThreadSnapshotStore()
+    add_agent_framework_fastapi_endpoint(app, desk, "/", snapshot_store=snapshots, single_user=True, detached_runs=True)
+    await uvicorn.Server(uvicorn.Config(app, port=PORT, log_level="error")).serve()
+
+
+def start() -> None:
+    """Start the step "serve" of the program as a process that outlives this one."""
+    with (FOLDER / "service.log").open("w") as log:
+        started = subprocess.Popen([sys.executable, sys.argv[0], "serve"], stdout=log, stderr=log)
+    PROCESS.write_text(str(started.pid))
+
+
+def stop() -> None:
+    """Stop the service."""
+    os.kill(int(PROCESS.read_text()), signal.SIGKILL)
+
+
+async def send(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Send a request of the browser, and return the events of the run."""
+    await service.answering("/docs")
+    request = {"threadId": "ann", "messages": [], **body}
+    async with service.browser() as client, client.stream("POST", "/", json=request) as answer:
+        if answer.status_code == 409:
+            refused(RuntimeError((await answer.aread()).decode()))
+        return [event async for event in service.events(answer)]
+
+
+async def say(text: str) -> list[dict[str, Any]]:
+    """Send a message of the user."""
+    return await send({"messages": [{"id": text, "role": "user", "content": text}]})
+
+
+async def approve(interrupt_id: str) -> None:
+    """Approve a call."""
+    print(await send({"resume": [{"interruptId": interrupt_id, "status": "resolved", "payload": {"approved": True}}]}))
