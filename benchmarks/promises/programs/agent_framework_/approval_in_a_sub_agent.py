@@ -1,17 +1,39 @@
-"""A call of a sub-agent waits: `Agent.as_tool()` does not pass the approvals of a child to the agent that calls it."""
+"""A call of a second agent waits.
+
+`Agent.as_tool()` does not pass on the approvals of a child. So the tool of the first agent is only a declaration, as in
+https://github.com/microsoft/agent-framework/blob/main/python/samples/02-agents/tools/function_tool_declaration_only.py: the program runs
+the second agent with a session of its own, and returns its answer as the result.
+"""
 
 from __future__ import annotations
 
-from stage import main, not_offered
+from agent_framework import Content, FunctionTool, Message
+from common import agent, approve_call, approved, pause, run
+from stage import GO_ON, look_up, main, refund
+
+CASHIER = agent(look_up, approved(refund), name="cashier", instructions="You are the cashier.")
+TASK = {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]}
+DESK = agent(FunctionTool(name="cashier", description="Refund an order.", input_model=TASK))
 
 
 async def ask() -> None:
-    """Say that there is no way."""
-    not_offered(
-        "https://github.com/microsoft/agent-framework/blob/main/python/packages/core/agent_framework/_agents.py "
-        '(as_tool: "Child function approvals are not propagated into the calling agent")'
-    )
+    """Run the first agent until it calls the second, and the second until its call waits."""
+    result = await run(DESK, "Refund order 7.")
+    contents = [content for message in result.messages for content in message.contents]
+    [call] = [content for content in contents if content.type == "function_call"]
+    await pause(CASHIER, call.parse_arguments()["task"], chat=call.call_id)
+
+
+async def approve() -> None:
+    """Approve in another process, and return the answer of the second agent to the first."""
+    answer = await approve_call(CASHIER, "call_refund", chat="call_ask")
+    await run(DESK, Message("tool", [Content.from_function_result("call_ask", result=answer.text)]))
+
+
+async def go_on() -> None:
+    """Continue the conversation."""
+    await run(DESK, GO_ON)
 
 
 if __name__ == "__main__":
-    main(ask)
+    main(ask, approve, go_on)

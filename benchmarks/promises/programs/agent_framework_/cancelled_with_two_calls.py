@@ -1,8 +1,8 @@
 """The user stops an answer while one call has finished and one runs.
 
-Follows https://learn.microsoft.com/en-us/agent-framework/agents/conversations/storage: the history is stored after the run. If it is
-stored after each call of the model (`each_call`), the next request is invalid. If `ResponsesHostServer` cancels the response, the first
-message is kept, and the finished result is lost.
+Follows https://learn.microsoft.com/en-us/agent-framework/agents/conversations/storage: the history is stored after each call of the
+model, and the program closes the calls that have no result. Without this, the next request is invalid; if the history is stored after
+the run, or if `ResponsesHostServer` cancels the response, the finished result is lost too.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from common import agent, run
+from common import agent, closed, run
 from stage import GO_ON, book_hotel, book_train, main, seen
 
-DESK = agent(book_hotel, book_train)
+DESK = agent(book_hotel, book_train, each_call=True)
 
 
 async def cancel() -> None:
@@ -28,7 +28,7 @@ async def cancel() -> None:
 
 async def go_on() -> None:
     """Continue the conversation in another process."""
-    await run(DESK, GO_ON)
+    await run(DESK, *await closed(), GO_ON)
 
 
 if __name__ == "__main__":

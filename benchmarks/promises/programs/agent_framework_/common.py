@@ -18,17 +18,19 @@ from agent_framework_hosting import AgentState
 from stage import FOLDER
 
 SESSIONS = FileSessionStore(FOLDER / "sessions")
+HISTORY = FileHistoryProvider(FOLDER / "history")
 PAUSED = FOLDER / "paused.json"
 CHAT = "ann"
 
 
-def agent(*tools: Any, each_call: bool = False) -> Agent[Any]:
+def agent(*tools: Any, name: str = "desk", instructions: str | None = None, each_call: bool = False) -> Agent[Any]:
     """Return an agent that stores its history in a file: after each run, or after each call of the model."""
     return Agent(
         OpenAIChatClient(model="gpt-5"),
-        name="desk",
+        instructions,
+        name=name,
         tools=list(tools),
-        context_providers=[FileHistoryProvider(FOLDER / "history")],
+        context_providers=[HISTORY],
         default_options={"store": False},
         require_per_service_call_history_persistence=each_call,
     )
@@ -40,28 +42,43 @@ def approved(function: Callable[..., Any]) -> Any:
 
 
 @asynccontextmanager
-async def session_of(desk: Agent[Any]) -> AsyncIterator[AgentSession]:
+async def session_of(desk: Agent[Any], chat: str = CHAT) -> AsyncIterator[AgentSession]:
     """Load the session, and save it after a successful run."""
     state = AgentState(desk, session_store=SESSIONS)
-    session = await state.get_or_create_session(CHAT)
+    session = await state.get_or_create_session(chat)
     yield session
-    await state.set_session(CHAT, session)
+    await state.set_session(chat, session)
 
 
-async def run(desk: Agent[Any], message: str | Message) -> Any:
+async def run(desk: Agent[Any], *messages: str | Message, chat: str = CHAT) -> Any:
     """Run a turn of the conversation."""
-    async with session_of(desk) as session:
-        return await desk.run(message, session=session)
+    async with session_of(desk, chat) as session:
+        return await desk.run(list(messages), session=session)
 
 
-async def pause(desk: Agent[Any], text: str) -> None:
+async def closed() -> list[Message]:
+    """Return results for the calls of the history that have none.
+
+    "A subsequent run cannot proceed without manually providing the missing FunctionResultContent":
+    https://github.com/microsoft/agent-framework/blob/main/docs/decisions/0022-chat-history-persistence-consistency.md
+    """
+    contents = [content for message in await HISTORY.get_messages(CHAT) for content in message.contents]
+    results = {content.call_id for content in contents if content.type == "function_result"}
+    calls = [
+        content.call_id for content in contents if content.type == "function_call" and content.call_id not in results
+    ]
+    text = "interrupted; the outcome is unknown"
+    return [Message("tool", [Content.from_function_result(call_id, result=text)]) for call_id in calls]
+
+
+async def pause(desk: Agent[Any], text: str, chat: str = CHAT) -> None:
     """Run until calls wait, and keep the requests."""
-    result = await run(desk, text)
+    result = await run(desk, text, chat=chat)
     PAUSED.write_text(json.dumps([request.to_dict() for request in result.user_input_requests]))
 
 
-async def approve_call(desk: Agent[Any], call_id: str) -> None:
-    """Approve a call that waits."""
+async def approve_call(desk: Agent[Any], call_id: str, chat: str = CHAT) -> Any:
+    """Approve a call that waits, and return the result of the run that continues."""
     requests = [Content.from_dict(request) for request in json.loads(PAUSED.read_text())]
     [request] = [request for request in requests if request.function_call.call_id == call_id]
-    await run(desk, Message("user", [request.to_function_approval_response(approved=True)]))
+    return await run(desk, Message("user", [request.to_function_approval_response(approved=True)]), chat=chat)

@@ -1,16 +1,16 @@
 """The process is killed while a tool runs.
 
-Follows https://learn.microsoft.com/en-us/agent-framework/agents/conversations/storage: the history is stored after the run. If it is
-stored after each call of the model (`each_call`), the next request is invalid: "A subsequent run cannot proceed without manually
-providing the missing FunctionResultContent" (docs/decisions/0022-chat-history-persistence-consistency.md of the project).
+Follows https://learn.microsoft.com/en-us/agent-framework/agents/conversations/storage: the history is stored after each call of the
+model. The program closes the call that has no result itself. Without this, the next request is invalid; if the history is stored after
+the run, the first message is lost.
 """
 
 from __future__ import annotations
 
-from common import agent, run
+from common import agent, closed, run
 from stage import GO_ON, book_train, look_up, main
 
-DESK = agent(look_up, book_train)
+DESK = agent(look_up, book_train, each_call=True)
 
 
 async def start() -> None:
@@ -20,7 +20,7 @@ async def start() -> None:
 
 async def go_on() -> None:
     """Continue the conversation in another process."""
-    await run(DESK, GO_ON)
+    await run(DESK, *await closed(), GO_ON)
 
 
 if __name__ == "__main__":
