@@ -1,15 +1,17 @@
 """The process is killed after an approved action, before its result is stored.
 
-Follows https://learn.microsoft.com/en-us/agent-framework/agents/tools/tool-approval with a session. The page has no step for a crash. If
-the program sends the approval again, the order is refunded twice. So this program only continues the conversation.
+Follows https://learn.microsoft.com/en-us/agent-framework/agents/tools/tool-approval with a session. The page has no step for a crash: if
+the program sends the approval again, the order is refunded twice. So the program notes that it sends an approval, and closes the call
+itself. Without this, the next request is invalid, or the model does not read that the call was started.
 """
 
 from __future__ import annotations
 
-from common import agent, approve_call, approved, pause, run
-from stage import GO_ON, main, refund
+from common import agent, approve_call, approved, closed, pause, run
+from stage import FOLDER, GO_ON, main, refund
 
-DESK = agent(approved(refund))
+DESK = agent(approved(refund), each_call=True)
+SENT = FOLDER / "sent"
 
 
 async def ask() -> None:
@@ -19,11 +21,14 @@ async def ask() -> None:
 
 async def approve() -> None:
     """Approve the call. The process is killed when the money has moved."""
+    SENT.touch()
     await approve_call(DESK, "call_refund")
 
 
 async def recover() -> None:
-    """Do not send the approval again: that would run the action again."""
+    """Close the call: it may have run."""
+    if SENT.exists():
+        await run(DESK, *await closed())
 
 
 async def go_on() -> None:
