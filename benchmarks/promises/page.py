@@ -91,13 +91,15 @@ def _columns(cells: Iterable[Json]) -> list[str]:
 
 
 def tables(found: Json | None = None) -> str:
-    """Return a table for each promise, the versions, and the reasons of the verdicts other than "kept"."""
+    """Return a table for each promise, the reasons of the verdicts other than "kept", the notes of the others, the versions."""
     found = found or results()
     parts = [
         part for promise in _scenarios() for part in (f"## {promise.rstrip('.')}", _table_of(promise, found["cells"]))
     ]
-    reasons = list(_reasons(found["cells"]))
-    return "\n\n".join([*parts, "## Versions", _versions(found), *(["## Reasons"] if reasons else []), *reasons])
+    for title, lines_of in (("Reasons", _reason), ("What the programs do", _note)):
+        if lines := list(_by_framework(found["cells"], lines_of)):
+            parts += [f"## {title}", *lines]
+    return "\n\n".join([*parts, "## Versions", _versions(found)])
 
 
 def _table_of(promise: str, cells: Sequence[Json]) -> str:
@@ -126,8 +128,14 @@ def _versions(found: Json) -> str:
         dates = sorted({cell["date"] for cell in found["cells"] if cell["framework"] == framework})
         played = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
         versions = ", ".join(each["requires"]).replace("==", " ")
-        rows.append([name_of(framework), versions, each["machine"], played, *_defended(framework)])
-    return _table(["framework", "packages", "machine", "played on", "defended"], rows)
+        rows.append([name_of(framework), versions, _lines(framework), each["machine"], played, *_defended(framework)])
+    return _table(["framework", "packages", "lines", "machine", "played on", "defended"], rows)
+
+
+def _lines(framework: str) -> str:
+    """Return the number of lines of the programs that are not empty."""
+    files = (HERE / "programs" / framework).glob("*.py")
+    return str(sum(bool(line.strip()) for file in files for line in file.read_text(encoding="utf-8").splitlines()))
 
 
 def _defended(framework: str) -> Iterator[str]:
@@ -140,15 +148,18 @@ def _defended(framework: str) -> Iterator[str]:
         yield "not yet" if column_of(framework) == framework and not framework.startswith(_OURS) else ""
 
 
-def _reasons(cells: Sequence[Json]) -> Iterator[str]:
+def _by_framework(cells: Sequence[Json], line_of: Callable[[Json], str | None]) -> Iterator[str]:
     for framework in dict.fromkeys(cell["framework"] for cell in cells):
-        lines = [_reason(cell) for cell in cells if cell["framework"] == framework and cell["verdict"] != "kept"]
+        lines = [line for cell in cells if cell["framework"] == framework and (line := line_of(cell))]
         if lines:
             yield f"### {name_of(framework)}"
             yield "\n".join(lines)
 
 
-def _reason(cell: Json) -> str:
+def _reason(cell: Json) -> str | None:
+    """Return a line about a verdict other than "kept": why, with links."""
+    if cell["verdict"] == "kept":
+        return None
     doc, urls = _documentation(cell["framework"], cell["scenario"])
     links = [f"[program]({_program(cell)})"]
     if cell["verdict"] == "not offered":
@@ -159,7 +170,19 @@ def _reason(cell: Json) -> str:
         line = _as_code(cell["line"].removeprefix(f"{cell['verdict']}: "))
     if urls:
         links.append(f"[documentation]({urls[0]})")
-    return f"- {cell['scenario'].replace('_', ' ')}: **{cell['verdict']}**. {line} ({', '.join(links)})"
+    return f"- {_title(cell)}: **{cell['verdict']}**. {line} ({', '.join(links)})"
+
+
+def _note(cell: Json) -> str | None:
+    """Return a line about the program of another framework: what it does, and the documentation that it follows."""
+    note = _documentation(cell["framework"], cell["scenario"])[0].partition(". ")[2]
+    if not note or column_of(cell["framework"]) == _OURS:
+        return None
+    return f"- [{_title(cell)}]({_program(cell)}): {_URL.sub(lambda url: f'<{url[0]}>', note)}"
+
+
+def _title(cell: Json) -> str:
+    return str(cell["scenario"]).replace("_", " ")
 
 
 def _as_code(text: str) -> str:

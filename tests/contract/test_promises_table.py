@@ -103,17 +103,35 @@ def test_readme_counts_the_better_program_of_each_scenario() -> None:
     assert third.endswith("| | 0 of 1 |")
 
 
-def test_the_page_has_a_reason_for_each_verdict_other_than_kept() -> None:
+def test_the_page_has_a_reason_for_each_verdict_other_than_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the line of the judge, or the sentence of the program, and links to the program and to the documentation."""
+    monkeypatch.setattr(
+        page, "_docstring", lambda path: "A client: it has no log. Follows https://example.org/runs (all)."
+    )
     text = page.tables(RESULTS)
     programs = "../../benchmarks/promises/programs"
     assert f"- answered in reverse: **broken**. `` the first `decision` is lost `` ([program]({programs}/" in text
-    assert "openai-agents has no service and no log of a run that a reader can return to" in text
+    links = f"[program]({programs}/openai_agents/client_returns.py), [documentation](https://example.org/streaming)"
+    assert f"- client returns: **not offered**. it has no log ({links})" in text
     assert (
-        f"([program]({programs}/openai_agents/client_returns.py), [documentation](https://example.org/streaming))"
+        f"- [client returns]({programs}/openai_agents/client_returns.py): Follows <https://example.org/runs> (all)."
         in text
     )
-    assert f"| [kept]({programs}/aswarm_/answered_in_reverse.py) | |" not in text  # openai-agents is not in this table
+
+
+def test_a_framework_has_no_column_for_a_promise_without_its_programs() -> None:
+    """agno has only programs of the third promise."""
+    heads = [line for line in page.tables(RESULTS).splitlines() if line.startswith("| |")]
+    assert heads == ["| | openai-agents |", "| | aswarm |", "| | openai-agents |"]
+
+
+def test_the_page_for_readers_of_a_framework_has_the_rows_in_which_it_differs() -> None:
+    """And the number of the others."""
+    kept = {"frameworks": {}, "cells": [cell("aswarm_", "client_returns"), *RESULTS["cells"][2:]]}
+    kept["cells"].append(cell("aswarm_", "killed_in_a_tool"))
+    text = page.beside("openai_agents", kept)
+    assert text.startswith("Both keep the promise in 0 of 2 scenarios. The others:")
+    assert "[broken](../../benchmarks/promises/programs/openai_agents/killed_in_a_tool.py): `a line` | [kept](" in text
 
 
 def test_each_environment_has_exact_versions_and_a_lock_with_them() -> None:
