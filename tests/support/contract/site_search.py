@@ -67,11 +67,8 @@ PAGES = {
     "reference/glossary": "glossary",
     "reference/platforms": "windows, macos",
     "reference/stable": "deprecation, stability",
-<<<<<<< HEAD
-    "coming-from/agno": "agno, AgentOS",
-=======
     "coming-from/agent-framework": "agent-framework, microsoft agent framework, AgentSession, WorkflowBuilder",
->>>>>>> 729d3565 (Add a page for users of Microsoft Agent Framework)
+    "coming-from/agno": "agno, AgentOS",
     "coming-from/langgraph": "langgraph, StateGraph, InjectedState",
     "coming-from/openai-agents": "openai-agents, openai agents sdk, Runner",
     "coming-from/pydantic-ai": "pydantic-ai, pydantic ai",
