@@ -1,6 +1,6 @@
 """Two calls wait, and the second is approved first.
 
-Follows https://docs.langchain.com/oss/python/langchain/human-in-the-loop (`interrupt_mode="per_call"`) and
+Follows https://docs.langchain.com/oss/python/concepts/human-in-the-loop (per-call mode) and
 https://docs.langchain.com/oss/python/langgraph/interrupts#handling-multiple-interrupts.
 """
 

@@ -2,7 +2,7 @@
 
 They follow https://docs.langchain.com/oss/python/langchain/agents (`create_agent`),
 https://docs.langchain.com/oss/python/langgraph/persistence (`AsyncSqliteSaver`),
-https://docs.langchain.com/oss/python/langchain/human-in-the-loop, and, for a run that ended inside a call,
+https://docs.langchain.com/oss/python/concepts/human-in-the-loop (per-call mode), and, for a run that ended inside a call,
 https://docs.langchain.com/oss/python/langgraph/errors/INVALID_CHAT_HISTORY.
 """
 

@@ -1,14 +1,14 @@
 """The process is killed after an approved action, before its result is stored.
 
-Follows https://docs.langchain.com/oss/python/langchain/human-in-the-loop and
-https://docs.langchain.com/oss/python/langgraph/errors/INVALID_CHAT_HISTORY. If the program resumes with `None`, as in
-https://docs.langchain.com/oss/python/langgraph/durable-execution, the order is refunded twice. So this program only continues the
-conversation: the order is refunded once.
+Follows https://docs.langchain.com/oss/python/concepts/human-in-the-loop (per-call mode),
+https://docs.langchain.com/oss/python/langgraph/durable-execution (a resume with `None`) and
+https://docs.langchain.com/oss/python/langgraph/errors/INVALID_CHAT_HISTORY. After the resume, the call waits again, as if nothing had
+happened: the program must not approve it a second time.
 """
 
 from __future__ import annotations
 
-from common import approve_call, go_on_with, say, stored
+from common import THREAD, approve_call, go_on_with, say, stored
 from stage import main, refund
 
 
@@ -25,7 +25,9 @@ async def approve() -> None:
 
 
 async def recover() -> None:
-    """Do not resume the thread: that would run the action again."""
+    """Resume the thread in another process. The call waits again."""
+    async with stored(refund, approve="refund") as desk:
+        await desk.ainvoke(None, THREAD, durability="sync")
 
 
 async def go_on() -> None:
