@@ -242,8 +242,8 @@ def beside(framework: str, found: Json | None = None) -> str:
         if {theirs["verdict"], ours["verdict"]} != {"kept"}:
             linked = f"[{scenario.replace('_', ' ')}]({_HERE_FROM_PAGE}/scenarios/{path.name})"
             rows.append([linked, _with_line(theirs), _with_line(ours)])
-    kept = f"Both keep the promise in {len(scenarios) - len(rows)} of {len(scenarios)} scenarios. The others:"
-    return f"{kept}\n\n{_table(['', name_of(framework), name_of(_OURS)], rows)}"
+    kept = f"Both keep the promise in {len(scenarios) - len(rows)} of {len(scenarios)} scenarios"
+    return f"{kept}, except:\n\n{_table(['', name_of(framework), name_of(_OURS)], rows)}" if rows else f"{kept}."
 
 
 def _with_line(cell: Json) -> str:

@@ -126,12 +126,13 @@ def test_a_framework_has_no_column_for_a_promise_without_its_programs() -> None:
 
 
 def test_the_page_for_readers_of_a_framework_has_the_rows_in_which_it_differs() -> None:
-    """And the number of the others."""
+    """And the number of the others. Without a difference, there is no table."""
     kept = {"frameworks": {}, "cells": [cell("aswarm_", "client_returns"), *RESULTS["cells"][2:]]}
     kept["cells"].append(cell("aswarm_", "killed_in_a_tool"))
     text = page.beside("openai_agents", kept)
-    assert text.startswith("Both keep the promise in 0 of 2 scenarios. The others:")
+    assert text.startswith("Both keep the promise in 0 of 2 scenarios, except:")
     assert "[broken](../../benchmarks/promises/programs/openai_agents/killed_in_a_tool.py): `a line` | [kept](" in text
+    assert page.beside("aswarm_", kept) == "Both keep the promise in 3 of 3 scenarios."
 
 
 def test_each_environment_has_exact_versions_and_a_lock_with_them() -> None:
