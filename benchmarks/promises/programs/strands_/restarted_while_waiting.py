@@ -6,7 +6,6 @@ Follows https://strandsagents.com/docs/user-guide/sdk/multi-agent/agent-to-agent
 from __future__ import annotations
 
 import service
-from a2a.types import DataPart
 from common import agent
 from stage import GO_ON, main, refund
 
@@ -25,12 +24,8 @@ async def ask() -> None:
 
 async def approve() -> None:
     """Approve the call at the new process."""
-    answers = [
-        DataPart(data={"interruptResponse": {"interruptId": each, "response": "y"}})
-        for each in service.remembered()["waiting"]
-    ]
     async with service.browser() as client:
-        async for _ in client.send_message(service.message(*answers)):
+        async for _ in client.send_message(service.approval()):
             pass
 
 

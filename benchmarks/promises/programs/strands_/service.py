@@ -62,6 +62,12 @@ def remember(task: Task) -> None:
     TASK.write_text(json.dumps({"id": task.id, "waiting": [each["interruptId"] for each in waiting]}))
 
 
+def approval() -> Message:
+    """Return a message that approves the calls that wait."""
+    answers = [{"interruptId": each, "response": "y"} for each in remembered()["waiting"]]
+    return message(*(DataPart(data={"interruptResponse": each}) for each in answers))
+
+
 def remembered() -> Any:
     """Return what was saved."""
     return json.loads(TASK.read_text())
