@@ -259,11 +259,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "promises_short": short,
     "promises_openai_agents": lambda: beside("openai_agents"),
     "promises_pydantic_ai": lambda: beside("pydantic_ai_"),
+    "promises_strands": lambda: beside("strands_"),
 }
 _PAGES = (
     "README.md",
     "docs/proof/promises.md",
-    *(f"docs/coming-from/{name}.md" for name in ("openai-agents", "pydantic-ai")),
+    *(f"docs/coming-from/{name}.md" for name in ("openai-agents", "pydantic-ai", "strands")),
 )
 
 
