@@ -1,34 +1,57 @@
 """The user stops an answer while one call has finished and one runs.
 
-Follows https://learn.microsoft.com/en-us/agent-framework/agents/conversations/storage: the history is stored after each call of the
-model, and the program closes the calls that have no result. Without this, the next request is invalid; if the history is stored after
-the run, or if `ResponsesHostServer` cancels the response, the finished result is lost too.
+Follows https://github.com/microsoft/agent-framework/tree/main/python/samples/02-agents/middleware (override_result_with_middleware.py
+and middleware_termination.py): a function middleware cancels the call that runs, gives it a result, and ends the run, so that its history
+is stored. If the program cancels the task of the run, the finished result
+is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 
-from common import agent, closed, run
+from agent_framework import FunctionInvocationContext, FunctionMiddleware, MiddlewareTermination
+from common import agent, run
 from stage import GO_ON, book_hotel, book_train, main, seen
 
-DESK = agent(book_hotel, book_train, each_call=True)
+
+class Stop(FunctionMiddleware):
+    """The stop button: cancels the calls that run."""
+
+    def __init__(self) -> None:
+        self.pressed = asyncio.Event()
+
+    async def process(self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        """Run a call until it ends or the user stops it."""
+        call = asyncio.ensure_future(call_next())
+        pressing = asyncio.create_task(self.pressed.wait())
+        await asyncio.wait({call, pressing}, return_when=asyncio.FIRST_COMPLETED)
+        pressing.cancel()
+        if not call.done():
+            call.cancel()
+            await asyncio.wait({call})
+            context.result = "cancelled; the outcome is unknown"
+            raise MiddlewareTermination
+        await call
+
+
+STOP = Stop()
+DESK = agent(book_hotel, book_train, middleware=[STOP])
 
 
 async def cancel() -> None:
-    """Start a run, and cancel its task while the second call runs."""
+    """Start a run, and stop it while the second call runs."""
     task = asyncio.create_task(run(DESK, "Book the hotel and the train."))
     await seen("book_train")
     await asyncio.sleep(0.5)  # the other call has finished
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    STOP.pressed.set()
+    await task
 
 
 async def go_on() -> None:
     """Continue the conversation in another process."""
-    await run(DESK, *await closed(), GO_ON)
+    await run(DESK, GO_ON)
 
 
 if __name__ == "__main__":

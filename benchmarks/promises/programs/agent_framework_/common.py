@@ -8,7 +8,7 @@ with a `FileSessionStore`): https://github.com/microsoft/agent-framework/tree/ma
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,13 +23,20 @@ PAUSED = FOLDER / "paused.json"
 CHAT = "ann"
 
 
-def agent(*tools: Any, name: str = "desk", instructions: str | None = None, each_call: bool = False) -> Agent[Any]:
+def agent(
+    *tools: Any,
+    name: str = "desk",
+    instructions: str | None = None,
+    each_call: bool = False,
+    middleware: Sequence[Any] = (),
+) -> Agent[Any]:
     """Return an agent that stores its history in a file: after each run, or after each call of the model."""
     return Agent(
         OpenAIChatClient(model="gpt-5"),
         instructions,
         name=name,
         tools=list(tools),
+        middleware=middleware,
         context_providers=[HISTORY],
         default_options={"store": False},
         require_per_service_call_history_persistence=each_call,
