@@ -36,7 +36,7 @@ SCENARIOS: dict[str, tuple[Step, ...]] = {
     "killed_after_the_effect": (_ASK, Step("approve", hangs="refund", killed_at="refund"), Step("recover"), _GO_ON),
     "approved_by_two_processes": (_MAY_SERVE, _ASK, Step("approve", times=2), Step("approve_again"), _GO_ON),
     "answered_in_reverse": (_ASK, Step("approve_second"), Step("approve_first"), _GO_ON),
-    "model_fails_after_the_action": (_ASK, _APPROVE, Step("recover"), _GO_ON),
+    "model_fails_after_the_action": (_MAY_SERVE, _ASK, _APPROVE, Step("recover"), _GO_ON),
     "approval_in_a_sub_agent": (_ASK, _APPROVE, _GO_ON),
     "client_returns": (_SERVE, Step("leave"), Step("come_back")),
     "stopped_from_another_process": (

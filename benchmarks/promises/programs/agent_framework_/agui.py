@@ -1,4 +1,4 @@
-"""A service with AG-UI, which the programs start in the background: detached runs, and a snapshot after each batch of tools.
+"""A service with AG-UI: detached runs, and a snapshot after each batch of tools.
 
 Follows the page of agent-framework-ag-ui ("AG-UI Thread Snapshots", "Disconnect-safe runs", "Interrupts and Resume"):
 https://github.com/microsoft/agent-framework/tree/main/python/packages/ag-ui
@@ -6,10 +6,7 @@ https://github.com/microsoft/agent-framework/tree/main/python/packages/ag-ui
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
+import asyncio
 from typing import Any
 
 import service
@@ -17,36 +14,22 @@ import uvicorn
 from agent_framework import Agent
 from agent_framework.ag_ui import InMemoryAGUIThreadSnapshotStore, add_agent_framework_fastapi_endpoint
 from fastapi import FastAPI
-from stage import FOLDER, PORT, refused
-
-PROCESS = FOLDER / "service.pid"
-LONGEST = 300  # seconds
+from stage import PORT, effect, refused
 
 
 async def serve(desk: Agent[Any]) -> None:
-    """Serve until `stop`, or for five minutes."""
-    signal.alarm(LONGEST)
+    """Serve until the process is killed."""
     app = FastAPI()
     snapshots = InMemoryAGUIThreadSnapshotStore()
     add_agent_framework_fastapi_endpoint(app, desk, "/", snapshot_store=snapshots, single_user=True, detached_runs=True)
-    await uvicorn.Server(uvicorn.Config(app, port=PORT, log_level="error")).serve()
-
-
-def start() -> None:
-    """Start the step "serve" of the program as a process that outlives this one."""
-    with (FOLDER / "service.log").open("w") as log:
-        started = subprocess.Popen([sys.executable, sys.argv[0], "serve"], stdout=log, stderr=log)
-    PROCESS.write_text(str(started.pid))
-
-
-def stop() -> None:
-    """Stop the service."""
-    os.kill(int(PROCESS.read_text()), signal.SIGKILL)
+    serving = asyncio.create_task(uvicorn.Server(uvicorn.Config(app, port=PORT, log_level="error")).serve())
+    await service.answering("/docs")
+    effect("ready")
+    await serving
 
 
 async def send(body: dict[str, Any]) -> list[dict[str, Any]]:
     """Send a request of the browser, and return the events of the run."""
-    await service.answering("/docs")
     request = {"threadId": "ann", "messages": [], **body}
     async with service.browser() as client, client.stream("POST", "/", json=request) as answer:
         if answer.status_code == 409:

@@ -21,7 +21,6 @@ async def serve() -> None:
 
 async def ask() -> None:
     """Run until the call waits."""
-    agui.start()
     events = await agui.say("Refund order 7.")
     PLACE.write_text(events[-1]["outcome"]["interrupts"][0]["id"])
 
@@ -39,7 +38,6 @@ async def recover() -> None:
 async def go_on() -> None:
     """Continue the conversation."""
     await agui.say(GO_ON)
-    agui.stop()
 
 
 if __name__ == "__main__":
