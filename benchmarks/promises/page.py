@@ -257,6 +257,7 @@ def _with_line(cell: Json) -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "promises": tables,
     "promises_short": short,
+    "promises_agent_framework": lambda: beside("agent_framework_"),
     "promises_openai_agents": lambda: beside("openai_agents"),
     "promises_pydantic_ai": lambda: beside("pydantic_ai_"),
     "promises_strands": lambda: beside("strands_"),
@@ -264,7 +265,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
 _PAGES = (
     "README.md",
     "docs/proof/promises.md",
-    *(f"docs/coming-from/{name}.md" for name in ("openai-agents", "pydantic-ai", "strands")),
+    *(f"docs/coming-from/{name}.md" for name in ("agent-framework", "openai-agents", "pydantic-ai", "strands")),
 )
 
 
