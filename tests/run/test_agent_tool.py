@@ -141,6 +141,43 @@ async def test_its_error_is_a_tool_message() -> None:
     assert response.text == "Done."
 
 
+async def test_its_error_does_not_hide_a_finished_action() -> None:
+    """The model fails after an approved action. The outer model reads the error, and what was done before it."""
+    paid: list[int] = []
+
+    @tool(approve=True)
+    async def pay(amount: int) -> str:
+        paid.append(amount)
+        return f"paid {amount}"
+
+    inner = [[call("pay", amount=each) for each in range(12)], Failure(400, "no such model")]
+    model = model_of(outer=[[ask()], "Done."], inner=inner)
+    swarm, agent = AsyncSwarm(model.client()), editor(researcher(pay))
+    first = await swarm.run(agent, "Go")
+    history = [{"role": "user", "content": "Go"}, *first.messages]
+    response = await swarm.run(agent, history, resume={first.open_calls[0].id: True})
+    assert (sorted(paid), response.text) == ([*range(12)], "Done.")
+    (text,) = contents(response)
+    assert text.startswith("Error: CompletionError: ")
+    assert "before this error (and 2 earlier ones): pay: paid 2; pay: paid 3; " in text
+    assert text.endswith("pay: paid 11")
+
+
+async def test_the_error_of_a_run_in_a_function_tells_what_was_done() -> None:
+    """A function may start a run itself, without `agent_tool`."""
+    model = model_of(outer=[[call("look")], "Done."], inner=[[call("note")], Failure(400, "no such model")])
+    swarm = AsyncSwarm(model.client())
+
+    async def note() -> str:
+        return "noted"
+
+    async def look() -> str:
+        return (await swarm.run(Agent(name="R", instructions="inner", functions=[note]), "Look")).text
+
+    response = await swarm.run(editor(look), "Go")
+    assert contents(response)[0].endswith(". The results of its functions before this error: note: noted")
+
+
 async def test_it_is_cancelled_with_the_outer_run() -> None:
     """A reader that leaves the outer stream ends the inner functions."""
     ended: list[str] = []

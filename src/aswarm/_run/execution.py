@@ -53,7 +53,7 @@ from .call import Call, ToolCall
 from .current_call import Progress, enter_function, exits_fail, progress
 from .filling import NO_RESOURCES, filled_arguments, read_arguments
 from .handlers import Started
-from .outcome import OutcomeInside, ToolOutcome, returned
+from .outcome import OutcomeInside, ToolOutcome, done_before, returned
 from .resuming import change_since
 from .run_info import OuterRun
 
@@ -306,7 +306,7 @@ def _text_for_model(error: BaseException) -> str:
     name = type(error).__name__
     try:
         if not isinstance(error, ToolError):
-            return f"Error: {named(error)}"
+            return f"Error: {named(error)}{done_before(error)}"
         is_of_aswarm = isinstance(error, ToolNotFound | ToolArgumentsError | ToolTimeout)
         return f"Error: {error}" if is_of_aswarm else str(error)
     except Exception:  # noqa: BLE001 - its __str__ raises, but the tool has failed anyway
