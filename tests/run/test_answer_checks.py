@@ -29,6 +29,7 @@ from aswarm.conversations import MemoryStore
 from aswarm.guards import Block, guard_answer
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.run.typed_scene import ROME, Scene, Trip, final, look, told
+from tests.support.runtime.virtual_time import jump
 
 NAPLES = '{"city": "Naples"}'
 
@@ -321,9 +322,10 @@ async def test_a_budget_without_seconds_left_does_not_cut_a_check() -> None:
     """The answer is paid for, so its check runs to its end, and the run has an answer."""
 
     async def slow(value: Trip) -> None:
-        await anyio.sleep(0.06)
+        jump(601)
+        await anyio.sleep(0.01)
 
-    response = await Scene(ROME, functions=()).run(output=Output(Trip, check=slow), budget=Budget(seconds=0.05))
+    response = await Scene(ROME, functions=()).run(output=Output(Trip, check=slow), budget=Budget(seconds=600))
     assert (response.stop, response.output) == ("answer", Trip(city="Rome"))
 
 
