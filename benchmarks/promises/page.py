@@ -128,14 +128,16 @@ def _versions(found: Json) -> str:
         dates = sorted({cell["date"] for cell in found["cells"] if cell["framework"] == framework})
         played = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
         versions = ", ".join(each["requires"]).replace("==", " ")
-        rows.append([name_of(framework), versions, _lines(framework), each["machine"], played, *_defended(framework)])
+        rows.append(
+            [name_of(framework), versions, str(_lines(framework)), each["machine"], played, *_defended(framework)]
+        )
     return _table(["framework", "packages", "lines", "machine", "played on", "defended"], rows)
 
 
-def _lines(framework: str) -> str:
+def _lines(framework: str) -> int:
     """Return the number of lines of the programs that are not empty."""
     files = (HERE / "programs" / framework).glob("*.py")
-    return str(sum(bool(line.strip()) for file in files for line in file.read_text(encoding="utf-8").splitlines()))
+    return sum(bool(line.strip()) for file in files for line in file.read_text(encoding="utf-8").splitlines())
 
 
 def _defended(framework: str) -> Iterator[str]:
@@ -210,7 +212,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def short(found: Json | None = None) -> str:
-    """Return a table with the number of kept scenarios of each promise, and of those that are broken."""
+    """Return a table with the number of kept scenarios of each promise, and of those that are broken; and the lines."""
     cells = (found or results())["cells"]
     best, columns = _best(cells), _columns(cells)
     rows = []
@@ -219,6 +221,10 @@ def short(found: Json | None = None) -> str:
             _counts([best[each, name]["verdict"] for name, _ in scenarios if (each, name) in best]) for each in columns
         ]
         rows.append([promise.rstrip("."), *counts])
+    played = {each: len({name for column, name in best if column == each}) for each in columns}
+    rows.append(
+        ["lines of the programs, for each scenario", *(f"{_lines(each) / played[each]:.0f}" for each in columns)]
+    )
     return _table(["", *map(name_of, columns)], rows)
 
 

@@ -96,11 +96,12 @@ RESULTS: Json = {
 
 def test_readme_counts_the_better_program_of_each_scenario() -> None:
     """The promises are the rows. A framework without a program for a promise has an empty cell."""
-    head, _, first, second, third = page.short(RESULTS).splitlines()
+    head, _, first, second, third, lines = page.short(RESULTS).splitlines()
     assert head == "| | aswarm | openai-agents |"
     assert first == "| An interrupted turn never ruins a conversation | | 0 of 1, 1 broken |"
     assert second.endswith("| 1 of 1 | |")
     assert third.endswith("| | 0 of 1 |")
+    assert re.fullmatch(r"\| lines of the programs, for each scenario \| \d+ \| \d+ \|", lines)
 
 
 def test_the_page_has_a_reason_for_each_verdict_other_than_kept(monkeypatch: pytest.MonkeyPatch) -> None:
