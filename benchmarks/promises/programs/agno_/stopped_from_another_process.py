@@ -1,7 +1,7 @@
 """AgentOS executes the run, another process stops it.
 
-Follows https://docs.agno.com/examples/agent-os/run-lifecycle/cancel-run. A stop takes effect when the current step has ended
-(https://docs.agno.com/run-cancellation/overview).
+Follows https://docs.agno.com/background-execution/overview, and stopping.py. The route `/cancel` of AgentOS alone waits for the current
+step (https://docs.agno.com/run-cancellation/overview), and a cancelled run is not part of the history of the next run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from stage import GO_ON, book_train, look_up, main, seen
 async def serve() -> None:
     """Serve."""
     import service  # noqa: PLC0415 - only this process needs agno
+    import stopping  # noqa: PLC0415
 
-    await service.serve(look_up, book_train)
+    await service.serve(look_up, book_train, hooks=[stopping.stoppable], base_app=stopping.app)
 
 
 async def start() -> None:
@@ -30,10 +31,10 @@ async def start() -> None:
 async def stop() -> None:
     """Stop the run from this process, and wait until it has stopped, at most 10 seconds."""
     run_id = json.loads(PLACE.read_text())
-    await post(f"{RUNS}/{run_id}/cancel")
+    print(await post(f"/stop/{run_id}"))
     for _ in range(40):
         run = await get_run(run_id)
-        if run["status"] == "CANCELLED":
+        if run["status"] in ("COMPLETED", "CANCELLED"):
             break
         await asyncio.sleep(0.25)
     print(run["status"])
