@@ -1,8 +1,10 @@
 """A call of a second agent waits.
 
-`Agent.as_tool()` does not pass on the approvals of a child. So the tool of the first agent is only a declaration, as in
-https://github.com/microsoft/agent-framework/blob/main/python/samples/02-agents/tools/function_tool_declaration_only.py: the program runs
-the second agent with a session of its own, and returns its answer as the result.
+`Agent.as_tool()` does not pass on the approvals of a child ("Use a workflow when approval is interactive, delayed, or durable"), and in
+a workflow the second agent is no tool of the first. So the tool of the first agent is only a declaration, and the program returns the
+result, as in
+https://github.com/microsoft/agent-framework/blob/main/python/samples/03-workflows/human-in-the-loop/agents_with_declaration_only_tools.py.
+To run the second agent, with a session of its own, is work of the program.
 """
 
 from __future__ import annotations

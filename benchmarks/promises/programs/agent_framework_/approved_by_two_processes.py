@@ -1,6 +1,8 @@
 """Two processes get the same approval, and a third gets it later. See agui.py.
 
-`AgentState` with a session store has no lock ("ensure that only one caller advances it at a time"). The service has one.
+`AgentState` with a session store has no lock ("ensure only one caller advances it at a time"). The service has one: while a detached run
+is active, it answers with 409. The lock is in the memory of one process; "coordination is not shared across endpoint registrations,
+workers, or replicas".
 """
 
 from __future__ import annotations

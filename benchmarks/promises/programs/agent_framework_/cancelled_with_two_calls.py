@@ -1,9 +1,9 @@
 """The user stops an answer while one call has finished and one runs.
 
-Follows https://github.com/microsoft/agent-framework/tree/main/python/samples/02-agents/middleware (override_result_with_middleware.py
-and middleware_termination.py): a function middleware cancels the call that runs, gives it a result, and ends the run, so that its history
-is stored. If the program cancels the task of the run, the finished result
-is lost.
+Follows https://learn.microsoft.com/en-us/agent-framework/agents/middleware/termination (`context.result` and `MiddlewareTermination`) and
+https://github.com/microsoft/agent-framework/blob/main/python/samples/02-agents/chat_client/require_per_service_call_history_persistence.py
+("the synthesized tool result is still written to local history"). No page describes a stop button: the middleware that cancels the call,
+and its text, are work of the program. If the program cancels the task of the run, the finished result is lost.
 """
 
 from __future__ import annotations

@@ -68,6 +68,8 @@ async def closed() -> list[Message]:
 
     "A subsequent run cannot proceed without manually providing the missing FunctionResultContent":
     https://github.com/microsoft/agent-framework/blob/main/docs/decisions/0022-chat-history-persistence-consistency.md
+    The record was written for .NET; Python has the same setting, and no page of its own about this. To find the calls, and to
+    choose the text, is work of the program.
     """
     contents = [content for message in await HISTORY.get_messages(CHAT) for content in message.contents]
     results = {content.call_id for content in contents if content.type == "function_result"}

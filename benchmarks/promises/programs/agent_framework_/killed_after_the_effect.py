@@ -1,8 +1,8 @@
 """The process is killed after an approved action, before its result is stored.
 
 Follows https://learn.microsoft.com/en-us/agent-framework/agents/tools/tool-approval with a session. The page has no step for a crash: if
-the program sends the approval again, the order is refunded twice. So the program notes that it sends an approval, and closes the call
-itself. Without this, the next request is invalid, or the model does not read that the call was started.
+the program sends the approval again, the order is refunded twice. So the note that an approval was sent, and the result of the call, are
+work of the program (see `closed`). Without this, the next request is invalid, or the model does not read that the call was started.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The process is killed while a tool runs.
 
 Follows https://learn.microsoft.com/en-us/agent-framework/agents/conversations/storage: the history is stored after each call of the
-model. The program closes the call that has no result itself. Without this, the next request is invalid; if the history is stored after
-the run, the first message is lost.
+model. The result of the call that has none is work of the program (see `closed`). Without this, the next request is invalid; if the
+history is stored after the run, the first message is lost.
 """
 
 from __future__ import annotations

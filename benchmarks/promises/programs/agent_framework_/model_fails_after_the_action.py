@@ -1,5 +1,6 @@
 """The approved action has run, then the model fails. See agui.py: the snapshot after the action has its result.
 
+The store of the snapshots is in the memory of the service. A store that survives a restart is work of the application.
 Without this service, the history is stored after the run, and the result is lost. `ResponsesHostServer` refunds twice.
 """
 

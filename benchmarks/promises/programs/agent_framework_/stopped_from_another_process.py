@@ -1,7 +1,9 @@
 """A background response is cancelled from another process. See service.py.
 
-The agent stores its history after each call of the model, in the session that the host stores. The client answers the call that has no
-result, as clients of the Responses API do. With the history of the host (`history_source="agent_server"`), the finished result is lost.
+The agent stores its history after each call of the model, in the session that the host stores under the id of the response. No page says
+how to go on after a cancellation: the client continues from this id, and answers the call that has no result, as clients of the Responses
+API do. A named `conversation` takes no other message ("If the turn fails or is cancelled, start a new conversation"). With the history of
+the host (`history_source="agent_server"`), the finished result is lost.
 """
 
 from __future__ import annotations

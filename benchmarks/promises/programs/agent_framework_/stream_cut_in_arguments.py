@@ -1,7 +1,8 @@
 """The connection to the model breaks inside the arguments of a call.
 
-Follows https://learn.microsoft.com/en-us/agent-framework/workflows/checkpoints: the workflow continues from its checkpoint, and asks the
-model again. Without a workflow, the first message of the user is lost.
+Follows https://learn.microsoft.com/en-us/agent-framework/workflows/checkpoints: the workflow continues from the checkpoint of its input,
+and asks the model again. The whole turn is one step of the workflow, so calls that had finished before the cut would run again. Without a
+workflow, the first message of the user is lost.
 """
 
 from __future__ import annotations
