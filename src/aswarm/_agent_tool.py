@@ -18,7 +18,7 @@ from ._values.errors import CallerMistake, ConfigurationError, Hold, ToolError, 
 from ._values.events import RunFinished
 from ._values.foreign_names import explained
 from ._values.json import is_json
-from ._values.messages import STARTED_INSIDE, Message, has_started_inside
+from ._values.messages import STARTED_INSIDE, Message, has_started_inside, results_in_short
 from ._values.output import Output, answer_text, as_output
 from .extensions import (
     AgentDirectory,
@@ -155,7 +155,10 @@ class _AgentTool:
             raise _hold_of(response, all_messages, context, has_started=_has_started(call, inner))
         # A typed run of this tool has no last completion, because only the owner of a budget requests one.
         if response.stop in _LIMITS and (self.output is not None or not response.text):
-            raise ToolError(f"The agent {response.agent.name} stopped without an answer: {_LIMITS[response.stop]}.")
+            done = results_in_short([*messages, *response.messages]) or "."
+            raise ToolError(
+                f"The agent {response.agent.name} stopped without an answer: {_LIMITS[response.stop]}{done}"
+            )
         return response
 
     def _agent_of(self, waited: Mapping[str, Any]) -> Agent:

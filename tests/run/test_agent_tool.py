@@ -29,6 +29,7 @@ from tests.support.run.inner_agents import ask, editor, model_of, researcher
 from tests.support.run.one_turn import contents
 
 pytestmark = pytest.mark.anyio
+STOPPED = "The agent Researcher stopped without an answer: its turns are used up"
 
 
 async def test_the_answer_of_the_agent_is_the_result() -> None:
@@ -159,7 +160,7 @@ async def test_its_error_does_not_hide_a_finished_action() -> None:
     assert (sorted(paid), response.text) == ([*range(12)], "Done.")
     (text,) = contents(response)
     assert text.startswith("Error: CompletionError: ")
-    assert "before this error (and 2 earlier ones): pay: paid 2; pay: paid 3; " in text
+    assert ". Before, its functions had the 12 results, the last: pay: paid 2; pay: paid 3; " in text
     assert text.endswith("pay: paid 11")
 
 
@@ -175,7 +176,7 @@ async def test_the_error_of_a_run_in_a_function_tells_what_was_done() -> None:
         return (await swarm.run(Agent(name="R", instructions="inner", functions=[note]), "Look")).text
 
     response = await swarm.run(editor(look), "Go")
-    assert contents(response)[0].endswith(". The results of its functions before this error: note: noted")
+    assert contents(response)[0].endswith(". Before, its functions had the results: note: noted")
 
 
 async def test_it_is_cancelled_with_the_outer_run() -> None:
@@ -216,7 +217,7 @@ async def test_a_configuration_error_of_the_inner_run_is_the_callers() -> None:
 @pytest.mark.parametrize(
     ("answer", "limit", "result"),
     [
-        ("not json", {"max_turns": 2}, "The agent Researcher stopped without an answer: its turns are used up."),
+        ("not json", {"max_turns": 2}, f"{STOPPED}. Before, its functions had the results: look: seen"),
         ('{"a": "b"}', {"budget": Budget(tool_calls=2, then="answer")}, '{"a": "b"}'),
     ],
 )
@@ -252,7 +253,7 @@ async def test_it_gets_the_limits_of_the_outer_run() -> None:
     model = model_of(outer=[[ask()], "Done."], inner=[[call("look")], [call("look")], [call("look")]])
     response = await AsyncSwarm(model.client()).run(editor(researcher(look)), "Go", model_override="small", max_turns=2)
     assert [each.body["model"] for each in model.requests] == ["small"] * 4
-    assert contents(response) == ["The agent Researcher stopped without an answer: its turns are used up."]
+    assert contents(response) == [f"{STOPPED}. Before, its functions had the results: look: seen; look: seen"]
     assert response.text == "Done."
 
 

@@ -78,7 +78,11 @@ async def test_an_agent_as_a_tool_shares_the_budget() -> None:
     shop = Shop(call("inner", request="Look"), looks(1, 2), "Outer answers.")
     outer = Agent(name="outer", functions=[agent_tool(Agent(name="inner", functions=shop.agent.functions))])
     response = await shop.swarm.run(outer, "Go", budget=Budget(tool_calls=2, then="answer"))
-    assert contents(response) == ["The agent inner stopped without an answer: the budget is used up."]
+    (text,) = contents(response)
+    assert text.startswith(
+        "The agent inner stopped without an answer: the budget is used up. Before, its functions had the results: "
+    )
+    assert text.endswith("look: seen 1; look: not run: the budget of 2 tool calls is used up")
     assert (shop.ran, response.text, response.usage.requests) == ([1], "Outer answers.", 3)
 
 

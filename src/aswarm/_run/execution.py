@@ -29,6 +29,7 @@ from aswarm._values.agent import Agent, Result
 from aswarm._values.content import described
 from aswarm._values.decisions import public_data
 from aswarm._values.errors import (
+    AswarmError,
     CallerMistake,
     CallLost,
     ConfigurationError,
@@ -44,7 +45,7 @@ from aswarm._values.errors import (
     named,
 )
 from aswarm._values.events import CallWaiting, Emit, LoopEvent, ToolCallFinished, ToolCallStarted
-from aswarm._values.messages import has_started_inside
+from aswarm._values.messages import has_started_inside, results_in_short
 from aswarm._values.text import sendable
 from aswarm._wire.failures import hide_header_values
 
@@ -53,7 +54,7 @@ from .call import Call, ToolCall
 from .current_call import Progress, enter_function, exits_fail, progress
 from .filling import NO_RESOURCES, filled_arguments, read_arguments
 from .handlers import Started
-from .outcome import OutcomeInside, ToolOutcome, done_before, returned
+from .outcome import OutcomeInside, ToolOutcome, returned
 from .resuming import change_since
 from .run_info import OuterRun
 
@@ -306,7 +307,10 @@ def _text_for_model(error: BaseException) -> str:
     name = type(error).__name__
     try:
         if not isinstance(error, ToolError):
-            return f"Error: {named(error)}{done_before(error)}"
+            response = (
+                error.response if isinstance(error, AswarmError) else None
+            )  # of a run that the function has started
+            return f"Error: {named(error)}{results_in_short(response.messages if response else ())}"
         is_of_aswarm = isinstance(error, ToolNotFound | ToolArgumentsError | ToolTimeout)
         return f"Error: {error}" if is_of_aswarm else str(error)
     except Exception:  # noqa: BLE001 - its __str__ raises, but the tool has failed anyway

@@ -11,12 +11,8 @@ from pydantic_core import from_json, to_jsonable_python
 
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import File, Image, described
-from aswarm._values.errors import AswarmError
 from aswarm._values.json import is_array, sendable_data
-from aswarm._values.messages import WAITING
-from aswarm._values.text import one_line
 
-_SHOWN = 10  # the number of results of a failed inner run
 Content: TypeAlias = str | list[dict[str, Any]]
 
 
@@ -118,20 +114,6 @@ def returned(content: Content, value: object, *, is_final: bool = False) -> Retu
     except (ValueError, TypeError, RecursionError):
         return None
     return made
-
-
-def done_before(error: BaseException) -> str:
-    """Return the results of the functions of a failed inner run, in short, for the model of the outer run.
-
-    The outer run gets no answer. Without these results, its model would take a finished action for one that never happened.
-    """
-    response = error.response if isinstance(error, AswarmError) else None
-    answers = [each for each in response.messages if each["role"] == "tool" and WAITING not in each] if response else []
-    if not answers:
-        return ""
-    shown = [f"{each.get('tool_name')}: {one_line(_as_text(each['content']), 100)}" for each in answers[-_SHOWN:]]
-    more = f" (and {len(answers) - _SHOWN} earlier ones)" if len(answers) > _SHOWN else ""
-    return f". The results of its functions before this error{more}: {'; '.join(shown)}"
 
 
 def _dumped(value: object) -> str:

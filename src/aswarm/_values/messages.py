@@ -20,6 +20,7 @@ from .content import described
 from .errors import ConfigurationError
 from .found_tools import CALL_TOOL, found_call
 from .json import is_array, is_object, sendable_data, shown
+from .text import one_line
 
 Message = dict[str, Any]
 """A message, with the keys of Chat Completions."""
@@ -29,6 +30,7 @@ _ASKING = ("user", "system", "developer")
 _SPEAKERS = ("user", "assistant", "system", "developer")
 _RECORDED_KEYS = frozenset({"role", "content", "sender", "tool_calls"})  # of each assistant message of a run
 _ROLE, _CONTENT = itemgetter("role"), itemgetter("content")
+_RESULTS = 10  # the number of results in a sentence for the model of an outer run
 _LINE = 80  # the length of a value in an error text
 # Keys that aswarm adds to messages. They are never sent, because Mistral and Groq reject unknown keys.
 # `WAITING`: a list of entries, one dict for each waiting call, with its position and the reason. The list is on the assistant
@@ -412,3 +414,17 @@ def as_sent(messages: Sequence[Message]) -> list[Message]:
                 del sent[at]
         sent.append(message)
     return sent
+
+
+def results_in_short(messages: Iterable[Message]) -> str:
+    """Return the last results of functions as one sentence, "" if there are none.
+
+    For the model of an outer run, if an inner run ends without an answer: it would take a finished action for one that never
+    happened.
+    """
+    answers = [each for each in messages if each["role"] == "tool" and WAITING not in each]
+    if not answers:
+        return ""
+    shown = [f"{each.get('tool_name')}: {one_line(described(each['content']), 100)}" for each in answers[-_RESULTS:]]
+    more = f"{len(answers)} results, the last" if len(answers) > _RESULTS else "results"
+    return f". Before, its functions had the {more}: {'; '.join(shown)}"
