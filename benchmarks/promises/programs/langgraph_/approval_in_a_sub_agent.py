@@ -1,7 +1,8 @@
 """A call of a sub-agent waits.
 
-Follows https://docs.langchain.com/oss/python/langchain/multi-agent/subagents: a tool that calls the second agent, which uses the
-checkpointer of the first.
+Follows https://docs.langchain.com/oss/python/langchain/multi-agent/subagents and
+https://docs.langchain.com/oss/python/migrate/langgraph-supervisor (interrupt propagation): a tool that calls the second agent, which
+has no checkpointer of its own and inherits that of the first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Two processes get the same approval, and a third gets it later.
 
 Follows https://docs.langchain.com/langsmith/double-texting (`multitask_strategy="reject"`): the page says that the open-source
-framework has no such strategy. There, with checkpoints in SQLite, the order was refunded twice.
+framework has no such strategy. There, with the checkpoints of `common.py` in SQLite, two processes refunded the order twice.
+The server is the one for development, `langgraph dev`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The user stops an answer while one call has finished and one runs.
 
 Follows https://docs.langchain.com/oss/python/langgraph/errors/INVALID_CHAT_HISTORY: the state has the finished result, and the
-program adds a `ToolMessage` for the open call.
+program adds a `ToolMessage` for the open call. Its text is the program's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The client disconnects in the middle of the text, and returns.
 
 Follows https://docs.langchain.com/langsmith/streaming and
-https://docs.langchain.com/langsmith/agent-server-api/thread-runs/join-run-stream (`stream_resumable`, the last event ID).
+https://docs.langchain.com/langsmith/agent-server-api/thread-runs/join-run-stream (`stream_resumable`, the last event ID). The
+server is the one for development, `langgraph dev`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """What the programs of LangGraph share: the agent, its checkpoints in SQLite, an approval, and the answers to open calls.
 
 They follow https://docs.langchain.com/oss/python/langchain/agents (`create_agent`),
-https://docs.langchain.com/oss/python/langgraph/persistence (`AsyncSqliteSaver`),
+https://docs.langchain.com/oss/python/langgraph/checkpointers (`AsyncSqliteSaver`, `durability="sync"`),
 https://docs.langchain.com/oss/python/concepts/human-in-the-loop (per-call mode), and, for a run that ended inside a call,
-https://docs.langchain.com/oss/python/langgraph/errors/INVALID_CHAT_HISTORY.
+https://docs.langchain.com/oss/python/langgraph/errors/INVALID_CHAT_HISTORY. This page asks the program to write the results of open
+calls: the framework does not write them, and the text is the program's.
 """
 
 from __future__ import annotations

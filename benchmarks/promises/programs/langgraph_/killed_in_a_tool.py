@@ -1,8 +1,9 @@
 """The process is killed while a tool runs.
 
-Follows https://docs.langchain.com/oss/python/langgraph/durable-execution (`durability="sync"`) and
-https://docs.langchain.com/oss/python/langgraph/errors/INVALID_CHAT_HISTORY. The first page resumes with `None`, which would book the
-train again.
+Follows https://docs.langchain.com/oss/python/langgraph/checkpointers (`durability="sync"`) and
+https://docs.langchain.com/oss/python/langgraph/errors/INVALID_CHAT_HISTORY: the program adds a `ToolMessage` for the open call. Its
+text is the program's. https://docs.langchain.com/oss/python/langgraph/durable-execution resumes with `None`, which would book the train
+again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The service is killed and restarted while a call waits.
 
-Follows https://docs.langchain.com/oss/python/langgraph/persistence: each step is a process of its own, and the checkpoints are in
+Follows https://docs.langchain.com/oss/python/langgraph/checkpointers: each step is a process of its own, and the checkpoints are in
 SQLite. The local Agent Server (`langgraph dev`) keeps its state in memory, and writes it to a file every ten seconds.
 """
 

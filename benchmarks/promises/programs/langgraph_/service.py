@@ -1,7 +1,9 @@
 """The Agent Server for the programs of sentence 3: `langgraph dev`, and its client.
 
 Follows https://docs.langchain.com/oss/python/langgraph/local-server and
-https://docs.langchain.com/langsmith/langgraph-python-sdk. The server runs without an account and without a key.
+https://docs.langchain.com/langsmith/langgraph-python-sdk. Here the server runs without an account and
+without a key. The first page says that `langgraph dev` is for development and testing. A server for production needs PostgreSQL, Redis
+and a license key: https://docs.langchain.com/langsmith/deploy-standalone-server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The server executes the run, another process stops it.
 
 Follows https://docs.langchain.com/langsmith/cancel-run and, for the open call,
-https://docs.langchain.com/oss/python/langgraph/errors/INVALID_CHAT_HISTORY.
+https://docs.langchain.com/oss/python/langgraph/errors/INVALID_CHAT_HISTORY: the program adds its `ToolMessage`. The server is the one
+for development, `langgraph dev`.
 """
 
 from __future__ import annotations
