@@ -3,7 +3,8 @@
 Follows https://docs.langchain.com/oss/python/concepts/human-in-the-loop (per-call mode),
 https://docs.langchain.com/oss/python/langgraph/durable-execution (a resume with `None`) and
 https://docs.langchain.com/oss/python/langgraph/errors/INVALID_CHAT_HISTORY. After the resume, the call waits again, as if nothing had
-happened. The program must know that it was approved, must not approve it a second time, and writes the result of the call itself.
+happened. The program must know that it was approved, must not approve it a second time, and writes the result of the call itself. An
+answer without the id of its interrupt (`Command(resume={"type": "approve"})`) is stored, and the resume with `None` refunds again.
 """
 
 from __future__ import annotations
