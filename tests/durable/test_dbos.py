@@ -110,6 +110,25 @@ async def test_a_worker_executes_nothing_without_its_lock(postgres: str, tmp_pat
         assert runs._engine._liveness.is_held
 
 
+async def test_a_run_that_starts_late_is_executed_once(tmp_path: Path) -> None:
+    """On a busy machine, a run starts seconds after its worker has dequeued it. It must not be taken for lost."""
+    shop = Shop()
+    async with durable(tmp_path, [call("look"), "Seen."], shop) as runs:
+        execute = runs._engine.run
+
+        async def late(run_id: str) -> None:
+            await anyio.sleep(1)  # three checks
+            await execute(run_id)
+
+        runs._engine.run = late  # type: ignore[method-assign]
+        run = await runs.start("Boss", "Hi!")
+        await shop.began.wait()
+        await anyio.sleep(1.5)  # meanwhile, a second execution would start
+        shop.go.set()
+        assert (await run.result()).text == "Seen."
+    assert len(shop.keys["look"]) == 1
+
+
 async def test_the_runs_of_a_living_worker_are_left_to_it(tmp_path: Path) -> None:
     """Also if it seems to do nothing. When it dies, another worker executes them."""
     url, other = f"sqlite:///{tmp_path}/runs.db", FileLocks(f"{tmp_path}/runs.db")

@@ -53,8 +53,7 @@ async def test_a_check_of_an_answer_runs_again_in_the_next_process(tmp_path: Pat
             raise ValueError("not Rome")
 
     agent = Agent(name="Boss", functions=shop.agents()[0].functions, output=Output(Trip, check=is_known))
-    # With the interval of the other tests, a busy machine takes the run for lost, and a second attempt requests its own answer.
-    async with durable(tmp_path, [answer], shop, agents=[agent], failover_seconds=5) as runs:
+    async with durable(tmp_path, [answer], shop, agents=[agent]) as runs:
         await runs.start("Boss", "Hi!", run_id="r")
         await shop.began.wait()
     shop.go.set()

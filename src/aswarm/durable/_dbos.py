@@ -35,6 +35,7 @@ _APP = "aswarm"
 _WORKFLOW = "aswarm.run"
 _LIMITS = ("worker_concurrency", "global_concurrency", "limiter", "polling_interval_sec")
 _SECONDS_TO_OPEN = 10.0
+_CHECKS = 10  # the number of checks after which a dequeued run that has never started here is requeued
 _working: list[Engine] = []  # the engine that executes runs; at most one, because a process has only one DBOS
 
 
@@ -101,7 +102,8 @@ class Engine:
         self._is_stopping = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._running: dict[str, int] = {}
-        self._strays: set[str] = set()
+        self._strays: dict[str, int] = {}  # the number of checks in a row without an execution, by run
+        self._left: set[str] = set()  # the runs whose execution here has ended, but not the run
 
     # --- opening and closing ---
 
@@ -278,15 +280,21 @@ class Engine:
         return {executor: run_ids for executor, run_ids in taken.items() if run_ids}
 
     def _own_strays(self, run_ids: set[str]) -> list[str]:
-        """Requeue the runs that this process did not execute at two checks in a row.
+        """Requeue the runs that this process has dequeued, but does not execute.
 
-        At the first check, DBOS may still be starting a run.
+        A run whose execution has ended without its end is requeued at the second check. A run that has not started may only
+        start late, because the process is busy. Then a second execution would ask the model again, so it gets more checks.
         """
         unexecuted = run_ids - self._running.keys()
-        strays, self._strays = sorted(unexecuted & self._strays), unexecuted
+        self._left &= run_ids
+        self._strays = {run_id: self._strays.get(run_id, 0) + 1 for run_id in unexecuted}
         if self._is_stopping:
             return []
+        strays = [
+            run_id for run_id, checks in self._strays.items() if checks > (1 if run_id in self._left else _CHECKS)
+        ]
         self._requeue(strays)
+        self._left.difference_update(strays)
         return strays
 
     def _orphans(self, executor: str) -> list[str]:
@@ -345,16 +353,20 @@ class Engine:
         self._tasks.add(task)  # until the task ends: after this method, it may wait in DBOS for another process
         task.add_done_callback(self._tasks.discard)
         self._running[run_id] = self._running.get(run_id, 0) + 1
+        has_ended = False
         try:
             await self._until_alive(run_id)
             # In an empty context: otherwise, if the run starts other workflows, DBOS would record them as steps of this
             # workflow.
             await asyncio.get_running_loop().create_task(self._execute(run_id), context=contextvars.Context())
+            has_ended = True
         except Exception as error:
             fields = {"run_id": run_id, "agent": None}
             logger.exception("the execution of the run %s failed; another attempt follows", run_id, extra=fields)
             raise asyncio.CancelledError from error
         finally:
+            if not has_ended:
+                self._left.add(run_id)
             self._running[run_id] -= 1
             if not self._running[run_id]:
                 del self._running[run_id]
