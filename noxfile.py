@@ -196,7 +196,7 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def promises(session: nox.Session) -> None:
     """Play the programs of the promises in all frameworks, and write docs/proof/promises.md; `-- --only NAME`: one framework or scenario."""
-    session.install(".[serve]", "openai>=3", "uvicorn", "uv")
+    session.install(".[durable,serve]", "openai>=3", "uvicorn", "uv")
     folder = Path(session.create_tmp(), "environments").absolute()
     session.run("python", "benchmarks/promises/play_all.py", f"--environments={folder}", *session.posargs)
 
