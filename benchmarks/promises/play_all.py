@@ -138,7 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a framework or a scenario")
-    parser.add_argument("--seconds", type=float, default=60, help="the time limit of a program")
+    parser.add_argument("--seconds", type=float, default=120, help="the time limit of a program")
     given = parser.parse_args()
     programs = chosen(given.only)
     begun = time.monotonic()

@@ -143,3 +143,13 @@ def test_each_environment_has_exact_versions_and_a_lock_with_them() -> None:
         for requirement in requirements:
             package, version = re.fullmatch(r"([\w.-]+)(?:\[[\w,-]+\])?==([\w.]+)", requirement).groups()  # type: ignore[union-attr]
             assert any(line.partition(" ;")[0] == f"{package}=={version}" for line in lock), requirement
+
+
+def test_the_results_are_of_the_programs_and_versions_of_today() -> None:
+    """After a change, `nox -s promises -- --only NAME` plays the programs again, and updates the page."""
+    results, requirements = page.results(), environments.requirements()
+    assert [(each["framework"], each["scenario"]) for each in results["cells"]] == page.programs()
+    for framework, about in results["frameworks"].items():
+        name = environments.environment_of(framework)
+        assert name is None or about["requires"] == requirements[name]
+    assert {*requirements} <= {*results["frameworks"]}
