@@ -62,6 +62,7 @@ async def decide(tools: Tools, history: list[Any], *script: Any, **options: Any)
         return await swarm.run(Agent(functions=list(shop.functions)), history, **options)
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("make", [make_server, make_old_server], ids=["stateless", "with sessions"])

@@ -110,6 +110,7 @@ def extends(later: Request, earlier: Request) -> bool:
     )
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("api", ["chat", "responses", "other"])
 @pytest.mark.parametrize("role", ["auto", "user"])
 @given(plan=plans, stream=st.booleans())

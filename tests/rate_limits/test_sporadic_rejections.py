@@ -42,7 +42,11 @@ async def all_items(swarm: AsyncSwarm, items: int, at_once: int, way: str) -> li
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("answer", "rejection"), [(0.25, 0.25), (0.5, 0.05)], ids=["same time", "fast rejection"])
+@pytest.mark.parametrize(
+    ("answer", "rejection"),
+    [pytest.param(0.25, 0.25, marks=pytest.mark.heavy), (0.5, 0.05)],
+    ids=["same time", "fast rejection"],
+)
 @pytest.mark.parametrize(("way", "limits"), [("batch", None), ("gather", RateLimits())], ids=["batch", "gather"])
 def test_a_few_rejections_cost_only_the_time_of_their_requests(
     answer: float, rejection: float, way: str, limits: RateLimits | None

@@ -271,7 +271,7 @@ def answers_in(history: list[Any]) -> dict[str, Any]:
 turns = st.lists(st.sampled_from([*NAMES, "ask", "ask", "ask"]), min_size=1, max_size=5).filter(
     lambda each: "ask" in each
 )
-backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
+backends = pytest.mark.parametrize("backend", ["asyncio", pytest.param("trio", marks=pytest.mark.heavy)])
 
 
 @pytest.mark.slow

@@ -165,7 +165,7 @@ async def carried_out(
     return response.context_variables, response.agent.name, response.stop, history, waits
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("backend", ["asyncio", pytest.param("trio", marks=pytest.mark.heavy)])
 @given(_turns, st.sampled_from([False, True, "always"]), st.sets(st.integers(1, 3)), st.booleans())
 def test_a_program_with_types_has_the_same_end_as_with_dicts(
     backend: str, turns: list[list[dict[str, Any]]], eager: Any, denied: set[int], through_json: bool

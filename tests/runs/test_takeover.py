@@ -200,6 +200,7 @@ async def test_a_run_without_a_version_is_closed(tmp_path: Path) -> None:
         check_wires(entries)
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.heavy)])
 async def test_a_run_with_a_version_is_continued(tmp_path: Path) -> None:
     """No function runs twice; the outcome of a call that had started is unknown."""
     for death in await deaths(tmp_path, "1"):
