@@ -6,6 +6,7 @@ Security: The arguments of a call are validated before the function runs; invali
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
@@ -111,9 +112,14 @@ def to_text(value: object) -> str:
     return sendable(str(data if is_own_text else value))
 
 
+def _list_or_text(value: object) -> object:
+    # pydantic 2.11.0 does not know deques.
+    return [*value] if isinstance(value, deque) else str(value)  # pyright: ignore[reportUnknownVariableType]
+
+
 def _as_json_data(value: object) -> Any:
     try:
-        return to_jsonable_python(value, fallback=str)
+        return to_jsonable_python(value, fallback=_list_or_text)
     except UnicodeEncodeError:  # pydantic refuses a key with half a surrogate pair; `sendable` writes its escape
         plain = TypeAdapter(type(value)).dump_python(value) if is_dataclass(value) else as_plain(value)
         if is_object(plain):
