@@ -3,7 +3,6 @@
 Follows the page of agent-framework-foundry-hosting ("Responses agent history and storage", "State store"), and for the routes the page
 of azure-ai-agentserver-responses ("Protocol endpoints", "Streaming and background modes"):
 https://github.com/microsoft/agent-framework/tree/main/python/packages/foundry_hosting
-https://pypi.org/project/azure-ai-agentserver-responses/
 """
 
 from __future__ import annotations
