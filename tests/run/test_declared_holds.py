@@ -231,7 +231,8 @@ class Conversation:
         try:
             response = await swarm.run(agent, self.history, self.context, resume=resume)
         except ConfigurationError as error:
-            self.keep(error.response or Response())
+            if error.response is not None:
+                self.keep(error.response)
             raise
         self.keep(response)
         return response
@@ -247,7 +248,13 @@ class Conversation:
         """Run until no call waits; each run gets one more decision, in this order. Returns the result."""
         clicked: list[int] = []
         for _ in range(20):
-            response = await self.run(declared=declared, concurrent=concurrent, resume=resume)
+            try:
+                response = await self.run(declared=declared, concurrent=concurrent, resume=resume)
+            except ConfigurationError as error:
+                # The decision on a later call would be lost, so it is sent again with the next one.
+                if "but not on the earlier call" not in str(error) or self.response is None:
+                    raise
+                response = self.response
             if response.stop != "waiting":
                 break
             asking = [each.index for each in response.open_calls if each.reason is not None]

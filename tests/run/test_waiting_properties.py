@@ -18,6 +18,7 @@ from aswarm import (
     Agent,
     Approve,
     AsyncSwarm,
+    ConfigurationError,
     Deny,
     Hold,
     OpenCall,
@@ -282,12 +283,22 @@ class Conversation:
     async def run(self, data: st.DataObject | None) -> None:
         """Decide, in any order if there are data to draw from, until the model has answered."""
         decisions: Any = False
+        before = set[int]()
         for _ in range(200):
-            await self.step(decisions)
+            ran = list(self.world.ran)
+            try:
+                await self.step(decisions)
+            except ConfigurationError as error:  # a decision that would be lost; nothing has happened
+                assert "but not on the earlier call" in str(error)
+                assert self.world.ran == ran
+                self.refused = before
+                decisions = self.decide(None)
+                continue
             if self.stop == "answer":
                 senders = [each.get("sender") for each in self.history if each["role"] == "assistant"]
                 self.settled = (await sent(self.history), senders, self.agent, self.context, sorted(self.world.ran))
                 return
+            before = set(self.refused)
             decisions = self.decide(data) if self.open else True
         raise AssertionError("the conversation does not end")
 

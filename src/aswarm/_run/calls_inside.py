@@ -172,7 +172,7 @@ class CallsInside:
     def _decide(self) -> None:
         open_ones = [call for call in self.calls if call.outcome is None]
         decide(open_ones, (self.outer.decision or UNDECIDED).inside, self.entries)
-        check_order(open_ones)
+        check_order(open_ones, self.entries)
 
     def hold(self) -> Hold:
         """Return the `Hold` of the outer call: the calls that wait, and the data to continue in another process."""

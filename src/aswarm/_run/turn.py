@@ -6,7 +6,7 @@ A run may stop in the middle of a turn. So the answers, the context changes and 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -267,14 +267,15 @@ def resumed_turn(
     calls = TurnCalls(call for call in calls_of(tail[0]["tool_calls"], agent, tools) if id(call.message) in are_open)
     entries = waiting_entries(tail)
     decide(calls, resume, entries)
-    check_order(calls, concurrent=concurrent)
+    check_order(calls, entries or {}, concurrent=concurrent)
     return Turn(calls, entries)
 
 
-def check_order(calls: Sequence[Call], *, concurrent: bool = True) -> None:
-    """Raise ConfigurationError if the decision on a call would be lost, because the run stops at an earlier call.
+def check_order(calls: Sequence[Call], waiting: Container[int], *, concurrent: bool = True) -> None:
+    """Raise ConfigurationError if the decision on a waiting call would be lost, because the run stops at an earlier call.
 
-    The history must not approve a call, so it cannot keep the decision for a later run.
+    The history must not approve a call, so it cannot keep the decision for a later run. `waiting`: the positions of the calls that
+    need a decision; other open calls run later without one.
     """
     undecided: Call | None = None
     for group in plan(calls, concurrent=concurrent, may_hold=not concurrent):
@@ -282,7 +283,7 @@ def check_order(calls: Sequence[Call], *, concurrent: bool = True) -> None:
             if any(map(_may_hand_off, group)):  # then no call keeps the turn open
                 return
             undecided = next((call for call in group if call.hold is not None), None)
-        elif (lost := next((call for call in group if call.decision), None)) is not None:
+        elif (lost := next((call for call in group if call.decision and call.index in waiting), None)) is not None:
             raise ConfigurationError(
                 f"resume decides on the call {named_ids([lost.id])}, but not on the earlier call {named_ids([undecided.id])}, and "
                 "the two do not run together; decide on both, or on the earlier call first"
