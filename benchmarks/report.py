@@ -226,11 +226,15 @@ def page_of(name: str, results: Results) -> str:
 def update_pages() -> None:
     """Update the pages with the committed results."""
     HERE.joinpath("results/batches.md").write_text(page_of("batches", results_of("batches")), encoding="utf-8")
-    for page in map(PROJECT.joinpath, _PAGES):
-        text = page.read_text(encoding="utf-8")
-        page.write_text(_BLOCK.sub(_current, text), encoding="utf-8")
+    fill(_PAGES, BLOCKS)
 
 
-def _current(match: re.Match[str]) -> str:
-    made = BLOCKS.get(match["name"])  # other blocks are made by other programs
-    return f"{match['head']}{made()}\n{match['end']}" if made else match[0]
+def fill(pages: Iterable[str], blocks: Mapping[str, Callable[[], str]]) -> None:
+    """Make the blocks of the pages again. The blocks of other programs stay."""
+
+    def current(match: re.Match[str]) -> str:
+        made = blocks.get(match["name"])
+        return f"{match['head']}{made()}\n{match['end']}" if made else match[0]
+
+    for page in map(PROJECT.joinpath, pages):
+        page.write_text(_BLOCK.sub(current, page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -24,7 +24,6 @@ NONE = "no verdict"
 _BETTER_FIRST = ["kept", "refused", "not offered", "broken", NONE]
 _HERE_FROM_PAGE = "../../benchmarks/promises"
 _OURS = "aswarm_"
-_BLOCK = re.compile(r"(?P<head><!-- made: (?P<name>\w+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 _URL = re.compile(r"https://[^\s`)]+?(?=[.,;:]?(?:[\s`)]|$))")
 
 Json = dict[str, Any]
@@ -268,20 +267,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "promises_pydantic_ai": lambda: beside("pydantic_ai_"),
     "promises_strands": lambda: beside("strands_"),
 }
-_PAGES = (
+PAGES = (
     "README.md",
     "docs/proof/promises.md",
     *(f"docs/coming-from/{name}.md" for name in ("agent-framework", "openai-agents", "pydantic-ai", "strands")),
 )
-
-
-def update() -> None:
-    """Update the pages with the results."""
-    for path in map(PROJECT.joinpath, _PAGES):
-        text = path.read_text(encoding="utf-8")
-        path.write_text(_BLOCK.sub(_current, text), encoding="utf-8")
-
-
-def _current(match: re.Match[str]) -> str:
-    made = BLOCKS.get(match["name"])
-    return f"{match['head']}{made()}\n{match['end']}" if made else match[0]

@@ -29,6 +29,7 @@ import environments
 import page
 from judges import BROKEN, NAMES
 from play import NO_VERDICT, judge
+from report import fill
 from scenarios import SCENARIOS
 
 Json = dict[str, Any]
@@ -151,7 +152,7 @@ def main() -> None:
         for task in as_completed(tasks):
             cells.append(task.result())
             write(merged(page.results(), cells, versions))  # so that an interruption loses only what plays now
-    page.update()
+    fill(page.PAGES, page.BLOCKS)
     print(f"environments: {made - begun:.0f} s, {len(cells)} programs: {time.monotonic() - made:.0f} s")
     sys.exit(len(ready) < len(programs) or any(cell["verdict"] == page.NONE for cell in cells))
 

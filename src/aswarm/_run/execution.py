@@ -307,9 +307,8 @@ def _text_for_model(error: BaseException) -> str:
     name = type(error).__name__
     try:
         if not isinstance(error, ToolError):
-            response = (
-                error.response if isinstance(error, AswarmError) else None
-            )  # of a run that the function has started
+            # The error of a run that the function has started has the response of this run.
+            response = error.response if isinstance(error, AswarmError) else None
             return f"Error: {named(error)}{results_in_short(response.messages if response else ())}"
         is_of_aswarm = isinstance(error, ToolNotFound | ToolArgumentsError | ToolTimeout)
         return f"Error: {error}" if is_of_aswarm else str(error)
