@@ -2,7 +2,7 @@
 
 Follows https://docs.langchain.com/oss/python/langchain/multi-agent/subagents and
 https://docs.langchain.com/oss/python/migrate/langgraph-supervisor (interrupt propagation): a tool that calls the second agent, which
-has no checkpointer of its own and inherits that of the first.
+has no checkpointer of its own and uses the first agent's.
 """
 
 from __future__ import annotations
