@@ -51,9 +51,18 @@ async def test_the_changes_of_a_result_are_recorded_once(path: Path) -> None:
     assert outcomes == [{"context": {"a": 1}}, {"written": {"b": 2}}]
 
 
+LOOP: list[Any] = []
+LOOP.append(LOOP)
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
-    [({1, 2}, r"cart was set to \{1, 2\}"), ({"pens": [1, (2,)]}, r"cart\['pens'\]\[1\] was set"), ({1: 2}, "its key")],
+    [
+        ({1, 2}, r"cart is \{1, 2\}"),
+        ({"pens": [1, (2,)]}, r"cart\['pens'\]\[1\] is \(2,\)"),
+        ({1: 2}, "cart has the key 1, which is not a str"),
+        (LOOP, "cart is nested too deeply, or contains itself"),
+    ],
 )
 async def test_a_value_that_json_cannot_hold_is_refused_when_it_is_recorded(path: Path, value: Any, text: str) -> None:
     """The item ends with an error that names the context variable; the partial response has the result of the call."""
@@ -81,9 +90,9 @@ async def test_the_changes_of_a_result_must_be_json_too(path: Path) -> None:
         return "reached"
 
     agent = Agent(functions=[change, reach])
-    with pytest.raises(ConfigurationError, match="variable when"):
+    with pytest.raises(ConfigurationError, match="but when is"):
         await rerun(path, Script(calls("change")), agent)
-    with pytest.raises(ConfigurationError, match=r"variable held\[0\]") as caught:
+    with pytest.raises(ConfigurationError, match=r"but held\[0\] is") as caught:
         await rerun(path.with_name("other"), Script(calls("reach"), says("Done")), agent, context={"held": []})
     assert caught.value.response is not None
     assert caught.value.response.text == "Done"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections import Counter, OrderedDict, UserDict, defaultdict
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result
-from aswarm._values.context import changes, copy_containers
+from aswarm._record.outcomes import recordable
+from aswarm._values.context import changes, context_faults, copy_containers
+from aswarm._values.json import is_json, jsonable
 from aswarm.testing import ScriptedModel
 from tests.support.run.ways_to_run import FACES, cancel_when, consume, swarm_of
 
@@ -270,3 +273,31 @@ def test_a_large_object_that_variables_share_is_compared_once() -> None:
     for _ in range(60):
         before, after = [before, before], [after, after]
     assert changes({"a": before, "b": before}, {"a": after, "b": after}) == ({}, [])
+
+
+def _depth_of(check: Callable[[], object]) -> int:
+    """Return the number of Python frames that are open at the same time during the check."""
+    depth = deepest = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal depth, deepest
+        depth += {"call": 1, "return": -1}.get(event, 0)
+        deepest = max(deepest, depth)
+
+    sys.setprofile(count)
+    try:
+        check()
+    finally:
+        sys.setprofile(None)
+    return deepest
+
+
+@pytest.mark.parametrize("value", [nested(list), nested(dict)], ids=["list", "dict"])
+@pytest.mark.parametrize(
+    "check",
+    [lambda value: list(context_faults({"x": value})), is_json, jsonable, recordable],
+    ids=["context_faults", "is_json", "jsonable", "recordable"],
+)
+def test_a_check_of_deep_data_stays_far_from_the_limit_of_python(check: Callable[[Any], object], value: Any) -> None:
+    """A collection of garbage near this limit breaks finalizers: a temporary file of other code would stay."""
+    assert _depth_of(lambda: check({"x": value})) < 450

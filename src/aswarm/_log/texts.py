@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from aswarm._values.context import check_context, copy_containers
+from aswarm._values.context import check_context, context_error, context_faults, copy_containers
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.json import as_json_or_resource, shown, whole_characters
+from aswarm._values.json import shown, whole_characters
 from aswarm._values.messages import Message
 
 _MAX_ID_LENGTH = 500
@@ -61,43 +61,10 @@ def message_text(message: Message) -> str:
         ) from error
 
 
-def faults(context: Mapping[Any, Any]) -> Iterator[tuple[Any, str]]:
-    """Yield the name of each context variable that is not JSON, and its fault."""
-    for key, value in context.items():
-        try:
-            fault = _fault(value, str(key)) if isinstance(key, str) else f"the name {shown(key, _SHOWN)} is not a str"
-        except RecursionError:
-            fault = f"{key} is nested too deeply, or contains itself"
-        if fault:
-            yield key, fault
-
-
-def _fault(value: object, place: str) -> str | None:
-    """Return the fault of a value that JSON would change, or None. For example, JSON would change a tuple to a list."""
-    if type(value) is dict:
-        for key, item in cast("dict[object, object]", value).items():
-            if not isinstance(key, str):
-                return f"{place} has the key {shown(key, _SHOWN)}, which is not a str"
-            if fault := _fault(item, f"{place}[{key!r}]"):
-                return fault
-    elif type(value) is list:
-        for position, item in enumerate(cast("list[object]", value)):
-            if fault := _fault(item, f"{place}[{position}]"):
-                return fault
-    elif not (value is None or type(value) in (str, int, float, bool)):
-        return f"{place} is {shown(value, _SHOWN)}; {as_json_or_resource(value)}"
-    return None
-
-
-def context_error(fault: str) -> str:
-    """Return the error text for a context variable that is not JSON."""
-    return f"a conversation keeps context variables as JSON (dict with str keys, list, str, int, float, bool, None), but {fault}"
-
-
 def checked_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a copy of the context variables. Raises ConfigurationError if they are not JSON."""
     check_context(context)
     copied: dict[str, Any] = copy_containers(context or {})
-    for _, fault in faults(copied):
+    for _, fault in context_faults(copied):
         raise ConfigurationError(context_error(fault))
     return copied

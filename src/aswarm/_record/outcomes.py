@@ -12,10 +12,10 @@ from typing import Any, cast
 from aswarm._run.call import Call
 from aswarm._run.outcome import OutcomeInside, Returned, ToolOutcome
 from aswarm._values.agent import Agent, Response, Result, UnknownCall
-from aswarm._values.context import changes, copy_containers
+from aswarm._values.context import changes, context_error, context_faults, copy_containers
 from aswarm._values.decisions import OpenCall
 from aswarm._values.errors import ConfigurationError, ToolError
-from aswarm._values.json import as_json_or_resource, from_fields, jsonable, shown
+from aswarm._values.json import from_fields, jsonable
 from aswarm._values.usage import Usage
 
 from .facts import CallPlace
@@ -57,8 +57,7 @@ def outcome_fields(call: Call, outcome: ToolOutcome, changed: Mapping[str, Any])
     variable cannot be recorded.
     """
     merged = outcome.result.context_variables if outcome.result else {}
-    for key, merged_value in merged.items():
-        check_json(merged_value, key)
+    check_json(merged)
     fields = {
         "parts": None if isinstance(outcome.content, str) else outcome.content,
         "agent": None if outcome.agent is None else outcome.agent.name,
@@ -212,8 +211,7 @@ def change(context: dict[str, Any], written: Mapping[str, Any], removed: Iterabl
 def recordable_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the changed items and the removed keys. Raises ConfigurationError for a value that JSON cannot represent."""
     written, removed = changes(before, after)
-    for key, value in {**written, **dict.fromkeys(removed)}.items():
-        check_json(value, key)
+    check_json({**written, **dict.fromkeys(removed)})
     return written, removed
 
 
@@ -222,29 +220,11 @@ def recordable(context: Mapping[Any, Any]) -> dict[str, Any]:
 
     `as_json` converts such values for readers. Other values become JSON data here, and the run cannot be continued.
     """
-    try:
-        for key, value in context.items():
-            check_json(value, key)
-    except (ConfigurationError, RecursionError):
-        return cast("dict[str, Any]", jsonable(context))
-    return cast("dict[str, Any]", copy_containers(context))
+    is_exact = not any(context_faults(context))
+    return cast("dict[str, Any]", copy_containers(context) if is_exact else jsonable(context))
 
 
-def check_json(value: object, place: object) -> None:
-    """Raise ConfigurationError if JSON cannot represent the value. `place`: the name of the variable."""
-    if not isinstance(place, str):
-        raise ConfigurationError(
-            f"the context variable {place!r} cannot be recorded, because its key is not a str; use a str, or run without "
-            "a record"
-        )
-    if type(value) is dict:
-        for key, item in cast("dict[object, object]", value).items():
-            check_json(item, f"{place}[{key!r}]" if isinstance(key, str) else key)
-    elif type(value) is list:
-        for position, item in enumerate(cast("list[object]", value)):
-            check_json(item, f"{place}[{position}]")
-    elif not (value is None or type(value) in (str, int, float, bool)):
-        raise ConfigurationError(
-            f"the context variable {place} was set to {shown(value, 80)}, which cannot be recorded. A recorded run has context "
-            f"variables of JSON types (dict, list, str, int, float, bool, None); {as_json_or_resource(value)}"
-        )
+def check_json(context: Mapping[Any, Any]) -> None:
+    """Raise ConfigurationError if JSON cannot represent a context variable."""
+    for _, fault in context_faults(context):
+        raise ConfigurationError(context_error(fault, "a recorded run"))

@@ -1,19 +1,20 @@
 """Context variables: copies of the caller's dict, and the changes between two copies.
 
-The module uses loops, not recursion, because the context variables may be nested to any depth. It reads containers with the
-methods of dict, list, tuple and set themselves. A method of a user's subclass could raise, which would end the run or replace
-its cancellation.
+Copies and comparisons use loops, not recursion, because the context variables may be nested to any depth. The module reads
+containers with the methods of dict, list, tuple and set themselves. A method of a user's subclass could raise, which would end
+the run or replace its cancellation.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import Any, TypeGuard
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeGuard, cast
 
 from .errors import ConfigurationError
-from .json import is_array, is_object
+from .json import DEEPEST, as_json_or_resource, is_array, is_object, shown
 
+_SHOWN = 80
 # The built-in classes under names with exact type hints, for calls such as `_DICT.items(value)`.
 _DICT: type[dict[Any, Any]] = dict
 _LIST: type[list[Any]] = list
@@ -65,6 +66,39 @@ def copy_containers(value: Any) -> Any:
         elif _is_list(container):
             _LIST.__setitem__(container, slice(None), list(map(copied, _LIST.__iter__(container))))
     return top
+
+
+def context_faults(context: Mapping[Any, Any]) -> Iterator[tuple[Any, str]]:
+    """Yield the name of each context variable that is not JSON, and its fault."""
+    for key, value in context.items():
+        fault = _fault(value, str(key)) if isinstance(key, str) else f"the name {shown(key, _SHOWN)} is not a str"
+        if fault:
+            yield key, fault
+
+
+def _fault(value: object, place: str, depth: int = DEEPEST) -> str | None:
+    """Return the fault of a value that JSON would change, or None. For example, JSON would change a tuple to a list."""
+    parts: Iterable[tuple[Any, Any]]
+    if type(value) is dict:
+        parts = cast("dict[Any, Any]", value).items()
+        if wrong := [key for key, _ in parts if not isinstance(key, str)]:
+            return f"{place} has the key {shown(wrong[0], _SHOWN)}, which is not a str"
+    elif type(value) is list:
+        parts = enumerate(cast("list[Any]", value))
+    else:
+        is_plain = value is None or type(value) in (str, int, float, bool)
+        return None if is_plain else f"{place} is {shown(value, _SHOWN)}; {as_json_or_resource(value)}"
+    if not depth:
+        return f"{place.partition('[')[0]} is nested too deeply, or contains itself"
+    faults = (_fault(item, f"{place}[{key!r}]", depth - 1) for key, item in parts)
+    return next(filter(None, faults), None)
+
+
+def context_error(fault: str, keeper: str = "a conversation") -> str:
+    """Return the error text for a context variable that is not JSON."""
+    return (
+        f"{keeper} keeps context variables as JSON (dict with str keys, list, str, int, float, bool, None), but {fault}"
+    )
 
 
 def plain_dict(value: dict[Any, Any]) -> dict[Any, Any]:

@@ -21,7 +21,9 @@ T = TypeVar("T")
 _MOST_BITS = 10_000  # about 3,000 digits; Python raises ValueError for the text of a number with more than 4,300 digits
 _VALUE_LENGTH = 120  # the length of a wrong value in a text for the model
 _SCALARS = frozenset({int, bool, float, type(None)})
-_DEEPEST = 200  # a depth that pydantic and the json module can write
+# A depth that pydantic and the json module can write. Checks of data end here and not with a RecursionError: a collection of
+# garbage near the limit of Python breaks finalizers of other objects (a temporary file then stays).
+DEEPEST = 200
 
 
 def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
@@ -85,15 +87,15 @@ def faults_of(error: ValidationError, whole: str) -> list[str]:
     return faults
 
 
-def is_json(value: object) -> bool:
+def is_json(value: object, depth: int = DEEPEST) -> bool:
     """Return whether the value has only JSON types. A subclass is not such a type: JSON would lose its other data.
 
-    NaN and the infinities are not JSON.
+    NaN and the infinities are not JSON, and neither is a value that is nested too deeply, or contains itself.
     """
     if type(value) is dict:
-        return all(map(is_json, cast("dict[object, object]", value).values()))
+        return depth > 0 and all(is_json(item, depth - 1) for item in cast("dict[object, object]", value).values())
     if type(value) is list:
-        return all(map(is_json, cast("list[object]", value)))
+        return depth > 0 and all(is_json(item, depth - 1) for item in cast("list[object]", value))
     return value is None or type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value))
 
 
@@ -105,7 +107,7 @@ def sendable_data(value: T) -> T:
     try:
         to_json(value)  # faster than any loop in Python
     except Exception:  # noqa: BLE001 - half a surrogate pair, or a value of another type
-        return value if _is_sendable(value, _DEEPEST) else cast("T", _sendable(value, _DEEPEST))
+        return value if _is_sendable(value, DEEPEST) else cast("T", _sendable(value, DEEPEST))
     return value
 
 
@@ -131,7 +133,7 @@ def _sendable(value: Any, depth: int) -> Any:
 
 
 def fault_of_json(
-    value: Any, place: str, is_allowed: Callable[[object], bool] = lambda _: False, depth: int = _DEEPEST
+    value: Any, place: str, is_allowed: Callable[[object], bool] = lambda _: False, depth: int = DEEPEST
 ) -> str | None:
     """Return the place and the fault of the first value that JSON in UTF-8 cannot hold; None without a fault.
 
@@ -179,9 +181,9 @@ _DECODER = json.JSONDecoder(parse_constant={"NaN": "nan", "Infinity": "inf", "-I
 
 
 def _is_shallow(data: Any) -> bool:
-    """Return whether JSON data is nested at most `_DEEPEST` deep."""
+    """Return whether JSON data is nested at most `DEEPEST` deep."""
     level: list[Any] = [data]
-    for _ in range(_DEEPEST + 1):
+    for _ in range(DEEPEST + 1):
         inner: list[Iterable[Any]] = [
             item.values() if is_object(item) else item for item in level if type(item) in (dict, list)
         ]
@@ -200,12 +202,12 @@ def jsonable(value: Any) -> Any:
     try:
         text = to_json(value, bytes_mode="base64", inf_nan_mode="constants").decode()
         data = _DECODER.decode(text)
-        if text.count("{") + text.count("[") <= _DEEPEST or _is_shallow(data):  # the brackets are faster to count
+        if text.count("{") + text.count("[") <= DEEPEST or _is_shallow(data):  # the brackets are faster to count
             return data  # takes less than half of the time of `_as_data`
     except Exception:  # noqa: BLE001, S110 - some value has no JSON form: `_as_data` replaces only this value
         pass
     try:
-        return _as_data(value, _DEEPEST)
+        return _as_data(value, DEEPEST)
     except Exception:  # noqa: BLE001 - nested too deeply, or a container of the user that cannot be read
         return _text_of(value)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from aswarm._log.stored import Stored
-from aswarm._log.texts import context_error, faults
+from aswarm._values.context import context_error, context_faults
 from aswarm._values.json import sendable_data
 from aswarm._values.messages import (
     OUTCOME_UNKNOWN,
@@ -89,7 +89,7 @@ def storable(context: dict[Any, Any], stored: dict[str, Any]) -> tuple[dict[str,
 
     A variable that is not JSON keeps its stored value.
     """
-    faulty = dict(faults(context))
+    faulty = dict(context_faults(context))
     if not faulty:
         return context, None
     kept = {key: value for key, value in context.items() if key not in faulty}

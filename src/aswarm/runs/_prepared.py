@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, cast
 from urllib.parse import quote
 
 from aswarm._log.stored import asker, revision_of
-from aswarm._log.texts import checked_context, checked_id, faults
+from aswarm._log.texts import checked_context, checked_id
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker, ErrorText, general_error
 from aswarm._record.entry_recorder import EntryRecorder
@@ -29,6 +29,7 @@ from aswarm._run.streams import deliver_live
 from aswarm._swarm import AsyncSwarm, prepare
 from aswarm._tools.directory import AgentDirectory, listed_by_name
 from aswarm._values.agent import Agent, Response
+from aswarm._values.context import context_faults
 from aswarm._values.decisions import Decision, as_json, waiting_entries
 from aswarm._values.errors import ConfigurationError, RunRefused
 from aswarm._values.events import LoopEvent
@@ -237,7 +238,7 @@ class PreparedRun:
             "_notes": list(self.notes),
             "_askers": list(self.askers),
             # A run whose context is not JSON cannot be continued in another process.
-            "_is_inexact": any(True for _ in faults(self.context)),
+            "_is_inexact": any(context_faults(self.context)),
             "_trace": trace_headers(),
         }
         return self.maker.started(
