@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
 import signal
 import subprocess
@@ -36,6 +37,17 @@ settings.register_profile("aswarm", deadline=None, max_examples=30, derandomize=
 settings.register_profile("quick", deadline=None, max_examples=10, derandomize=True, database=None)
 settings.register_profile("thorough", deadline=None, max_examples=1000)  # nox -s deep -- thorough
 settings.load_profile("aswarm")
+
+
+@pytest.hookimpl(tryfirst=True)  # before anyio chooses by its mark
+def pytest_pycollect_makeitem(collector: pytest.Module, name: str, obj: Any) -> None:
+    """Run each async test on both backends, unless it is marked `asyncio`."""
+    if not name.startswith("test_"):
+        return
+    test = obj.hypothesis.inner_test if hasattr(obj, "hypothesis") else obj
+    marks = [*collector.iter_markers("asyncio"), *getattr(obj, "pytestmark", [])]
+    if inspect.iscoroutinefunction(test) and "asyncio" not in {mark.name for mark in marks}:
+        pytest.mark.anyio(obj)
 
 
 OTHERS = {"browser", "clients", "examples", "interoperability"}
@@ -104,7 +116,7 @@ if _fork is not None:
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Tests marked `anyio` run on both; tests marked `asyncio` run on pytest-asyncio's loop."""
+    """Async tests run on both; tests marked `asyncio` run on pytest-asyncio's loop."""
     return request.param
 
 

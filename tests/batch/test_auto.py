@@ -13,8 +13,6 @@ from aswarm import CompletionError
 from tests.support.batch.batches import AGENT, Counted, Echo, idle, outcomes_of
 from tests.support.runtime.virtual_time import in_virtual_time
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_auto_finds_the_number_out() -> None:
     """The number starts at ten, and grows while requests are answered and outcomes are taken."""

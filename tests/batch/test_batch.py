@@ -15,8 +15,6 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.batch import BatchResult, Item
 from tests.support.batch.batches import AGENT, Echo, idle, outcomes_of, text_of
 
-pytestmark = pytest.mark.anyio
-
 
 def user(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]

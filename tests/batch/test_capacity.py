@@ -15,8 +15,6 @@ from aswarm import CompletionError
 from aswarm.batch import BatchResult, Item
 from tests.support.batch.batches import AGENT, Counted, Echo, idle, outcomes_of, text_of
 
-pytestmark = pytest.mark.anyio
-
 
 async def forever(_: str) -> None:
     await anyio.sleep_forever()

@@ -19,8 +19,6 @@ from tests.support.batch.batches import AGENT, Counted, Echo, answer, call, idle
 from tests.support.record.journaled import fail_from
 from tests.support.runtime.virtual_time import in_virtual_time
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:

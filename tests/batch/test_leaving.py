@@ -14,8 +14,6 @@ from aswarm import Agent
 from aswarm.batch import Batch, BatchResult, _item
 from tests.support.batch.batches import AGENT, Counted, Echo, Scene, answer, call, idle
 
-pytestmark = pytest.mark.anyio
-
 
 async def drain(outcomes: Batch) -> list[BatchResult]:
     return [outcome async for outcome in outcomes]

@@ -58,7 +58,6 @@ async def outputs(model: ScriptedModel, journal: Path | None) -> list[object]:
         return [outcome.response.output async for outcome in outcomes if outcome.response]
 
 
-@pytest.mark.anyio
 async def test_the_responses_of_a_batch_have_their_type(tmp_path: Path) -> None:
     """A response has its typed answer, also if it comes from the journal."""
     model = ScriptedModel([call("look"), call("final_answer", city="Rome")])
@@ -68,7 +67,6 @@ async def test_the_responses_of_a_batch_have_their_type(tmp_path: Path) -> None:
     assert await outputs(ScriptedModel(['{"city": "Rome"}']), None) == [Trip(city="Rome")]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("place", ["agent", "batch"])
 async def test_a_type_that_cannot_be_used_is_an_error_at_once(place: str) -> None:
     """A type that cannot be used is an error of the call, not of each item."""
@@ -77,7 +75,6 @@ async def test_a_type_that_cannot_be_used_is_an_error_at_once(place: str) -> Non
         AsyncSwarm(ScriptedModel([]).client()).batch(agent, ["Go"], output=7 if place == "batch" else None)
 
 
-@pytest.mark.anyio
 async def test_a_journal_refuses_another_type(tmp_path: Path) -> None:
     """A run that was recorded with one type is not continued with another type."""
     journal = tmp_path / "journal.sqlite"

@@ -14,8 +14,6 @@ from aswarm.testing import Failure, ScriptedModel
 from tests.support.batch.batches import Echo, answer, call, outcomes_of, text_of
 from tests.support.runtime.virtual_time import virtual_backend
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:

@@ -15,7 +15,6 @@ from aswarm import Agent, ConfigurationError, tool
 from aswarm.batch import Completed, Item
 from tests.support.batch.batches import Echo, answer, call, outcomes_of, text_of
 
-pytestmark = pytest.mark.anyio
 USER = {"role": "user", "content": "x"}
 
 

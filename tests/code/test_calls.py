@@ -30,8 +30,6 @@ from aswarm.testing import ScriptedModel, call, check_history
 from aswarm.tools import Progress, ToolFailure
 from tests.support.code.coded import agent_of, result_in, result_of, run_code, swarm_of
 
-pytestmark = pytest.mark.anyio
-
 
 class Desk:
     """Functions that note their calls."""

@@ -13,7 +13,6 @@ from aswarm import ConfigurationError, tool
 from aswarm.code import CodeLimits
 from tests.support.code.coded import agent_of, result_in, result_of, resumed, run_code, swarm_of
 
-pytestmark = pytest.mark.anyio
 SMALL = CodeLimits(seconds=0.5, memory_bytes=16 * 1024 * 1024, calls=20, output_characters=500, recursion=100)
 
 ESCAPES = [

@@ -22,8 +22,6 @@ from aswarm.testing import check_history
 from tests.support.code.coded import USER, agent_of, cancelled, result_in, result_of, swarm_of, unknown
 from tests.support.leaving.run_scenes import nothing_left_behind, settle
 
-pytestmark = pytest.mark.anyio
-
 
 def workers() -> set[int]:
     """Return the processes of the sandbox."""

@@ -26,7 +26,6 @@ from tests.support.code.coded import (
     unknown,
 )
 
-pytestmark = pytest.mark.anyio
 UNKNOWN = "cancelled; its outcome is unknown"
 OTHER_CALLS = "stopped: the code has made other calls than its record has, so its outcome is unknown"
 CODE = """

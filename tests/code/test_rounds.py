@@ -32,8 +32,6 @@ from aswarm.testing import Request, ScriptedModel, call
 from tests.support.code.coded import USER, agent_of, result_in, run_code, swarm_of
 from tests.support.sampling import every
 
-pytestmark = pytest.mark.anyio
-
 KINDS = ("plain", "look", "pay", "fails", "hand", "mark", "write", "read", "ask", "locate", "asker", "transfer_to_b")
 
 

@@ -21,8 +21,6 @@ from aswarm.testing import ScriptedModel, call
 from aswarm.tools import function_tool
 from tests.support.code.coded import agent_of, result_of
 
-pytestmark = pytest.mark.anyio
-
 
 class Line(BaseModel):
     """A line of an order."""

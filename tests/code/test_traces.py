@@ -12,8 +12,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_each_call_in_code_has_a_span_inside_the_span_of_the_code() -> None:
     """Also the calls of a gather, which run in tasks of their own."""

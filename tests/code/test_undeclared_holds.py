@@ -10,8 +10,6 @@ import pytest
 from aswarm import ConfigurationError, Hold, Reply, current_call, tool
 from tests.support.code.coded import USER, agent_of, result_in, swarm_of
 
-pytestmark = pytest.mark.anyio
-
 
 class Desk:
     def __init__(self) -> None:

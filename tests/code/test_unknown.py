@@ -29,8 +29,6 @@ from tests.support.code.coded import (
 )
 from tests.support.leaving.run_scenes import until
 
-pytestmark = pytest.mark.anyio
-
 GATHER = "await asyncio.gather(helper(request='x'), pay(amount=5))"
 HANDED_OVER = f"try:\n    {GATHER}\nexcept PermissionError:\n    await transfer_to_other()"
 STOPPED = (

@@ -29,8 +29,6 @@ from tests.support.code.coded import (
     run_code,
 )
 
-pytestmark = pytest.mark.anyio
-
 NO_HINT: Any = object()
 
 

@@ -11,8 +11,6 @@ from aswarm import Agent, Approve, ConfigurationError, Deny, Hold, Reply, curren
 from aswarm.testing import check_history
 from tests.support.code.coded import USER, agent_of, result_in, resumed, run_code, swarm_of, waiting_inside
 
-pytestmark = pytest.mark.anyio
-
 
 class Desk:
     """Functions that note their calls; `refund` needs an approval, `ask` asks a question."""

@@ -12,8 +12,6 @@ from aswarm.runs import show_answers
 from aswarm.serve.wires.vercel.encoder import VercelWire
 from tests.support.code.coded import agent_of, kept_run, local_runs, swarm_of
 
-pytestmark = pytest.mark.anyio
-
 
 async def look(number: int) -> int:
     """Look something up."""

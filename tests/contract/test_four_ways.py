@@ -18,8 +18,6 @@ from aswarm.testing import RawAnswer, Request, ScriptedAnswer, ScriptedModel, ca
 from tests.support.providers.bodies import chunks, completion
 from tests.support.sampling import every
 
-pytestmark = pytest.mark.anyio
-
 Face = Literal["run", "run(stream=True)", "run_and_stream", "stream"]
 Wire = Literal["as asked", "whole", "chunks", "bytes"]
 USAGE = {

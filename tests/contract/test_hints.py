@@ -223,7 +223,6 @@ def test_the_warning_about_a_forgotten_await_contains_the_public_name() -> None:
     assert str(caught[0].message) == "coroutine 'AsyncSwarm.run' was never awaited"
 
 
-@pytest.mark.anyio
 @pytest.mark.filterwarnings("error")
 async def test_a_blocking_run_on_an_event_loop_warns() -> None:
     with pytest.raises(UserWarning, match="Swarm blocks the event loop"):

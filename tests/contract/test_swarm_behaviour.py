@@ -14,8 +14,6 @@ from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from aswarm.util import function_to_json
 
-pytestmark = pytest.mark.anyio
-
 
 def swarm_of(*steps: Any, cut: int | None = None) -> tuple[AsyncSwarm, ScriptedModel]:
     model = ScriptedModel(steps, cut=cut)

@@ -28,8 +28,6 @@ from aswarm.guards import Block, Blocked, CheckedInput, Replace, guard_answer, g
 from aswarm.testing import Failure, ScriptedModel, call, check_history
 from tests.support.conversations.stores import change, read, user
 
-pytestmark = pytest.mark.anyio
-
 
 async def order(number: int) -> str:
     """Look an order up."""

@@ -13,7 +13,6 @@ from aswarm.guards import Block, Blocked, CheckedInput, guard_input
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.conversations.stores import user
 
-pytestmark = pytest.mark.anyio
 UNKNOWN = "cancelled; its outcome is unknown"
 Mode = Literal["hangs", "hangs after", "fails", "fails after", "fails for good"]
 LAST = 9  # the number of writes of the run without a cut

@@ -21,7 +21,6 @@ from tests.support.conversations.stores import read, user
 from tests.support.middleware.middlewares import Chunks, around_completions, passed_on
 from tests.support.runtime.virtual_time import virtual_backend
 
-pytestmark = pytest.mark.anyio
 UNKNOWN = "cancelled; its outcome is unknown"
 Json = dict[str, Any]
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
-import pytest
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.conversations.stores import user
-
-pytestmark = pytest.mark.anyio
 
 
 def slow_chat(store: MemoryStore, name: str = "a", agent: Agent | None = None, script: Any = None) -> Conversation:

@@ -46,8 +46,6 @@ from tests.conversations.test_stores import (
 from tests.support.contract.documentation import PROJECT, blocks_of
 from tests.support.conversations.stores import change, user
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def anyio_backend() -> str:

@@ -14,8 +14,6 @@ from aswarm.testing import Request, ScriptedModel, call
 from aswarm.tools import agent_tool
 from tests.support.conversations.stores import KINDS, change, user
 
-pytestmark = pytest.mark.anyio
-
 HANDLES = [f"r{number:016x}" for number in range(3)]
 
 

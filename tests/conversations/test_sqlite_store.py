@@ -16,8 +16,6 @@ from aswarm import ConfigurationError, StoreError
 from aswarm.conversations import SQLiteStore
 from tests.support.conversations.stores import change, user
 
-pytestmark = pytest.mark.anyio
-
 
 async def open_and_close(path: Path) -> None:
     async with SQLiteStore(path):

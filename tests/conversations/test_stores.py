@@ -13,8 +13,6 @@ from aswarm.conversations import Change, Conflict, Store, Stored
 from aswarm.types import UnknownCall
 from tests.support.conversations.stores import KINDS, change, user
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:

@@ -11,8 +11,6 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError, tool
 from aswarm.evals import Case, CaseCall, evaluate
 from aswarm.testing import ScriptedAnswer, ScriptedCall, ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
-
 
 class Trip(BaseModel):
     city: str

@@ -87,7 +87,6 @@ def test_how_much_is_run(case: Case, extent: str) -> None:
     assert case.extent == extent
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("case", "error"),
     [

@@ -15,8 +15,6 @@ from aswarm.testing import Failure, ScriptedModel, call
 from tests.support.evals import evaluated
 from tests.support.evals.evaluated import answering, desk, one, sales, swarm_that
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(autouse=True)
 def _nothing_booked() -> None:

@@ -110,7 +110,6 @@ def test_without_pyyaml_the_error_names_the_extra(tmp_path: Path, monkeypatch: p
     assert load_cases(write(tmp_path, "cases.json", SWARMS))
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("reference", "error"),
     [
@@ -129,7 +128,6 @@ async def test_a_reference_without_an_agent(reference: str, error: str) -> None:
     assert error in str(caught.value)
 
 
-@pytest.mark.anyio
 async def test_an_agent_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """The name may lead to an attribute of an attribute."""
     monkeypatch.setattr(Agent, "of_tests", desk, raising=False)

@@ -12,8 +12,6 @@ from aswarm.evals import Case, evaluate
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call
 from tests.support.evals.evaluated import desk, one
 
-pytestmark = pytest.mark.anyio
-
 QUESTION = "Is the answer polite?"
 YES = '{"reason": "It greets.", "value": true}'
 

@@ -19,7 +19,6 @@ from tests.support.providers.loopback import Reply, serve, whole
 HI = Case("Hi", function="book")
 
 
-@pytest.mark.anyio
 async def test_a_case_that_fails_shows_the_answer() -> None:
     """The error has the number of each failure, and provider errors."""
     steps: list[Step] = ["Hello", call("book", city="Rome"), "Hello", Failure(500, "busy")]
@@ -33,7 +32,6 @@ async def test_a_case_that_fails_shows_the_answer() -> None:
     assert "busy" in text
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("threshold", "passes"), [(0.5, True), (0.51, False)])
 async def test_the_threshold(threshold: float, passes: bool) -> None:
     """An accuracy at the threshold passes."""
@@ -64,8 +62,6 @@ swarm = AsyncSwarm(ScriptedModel(lambda _: call("book", city="Rome")).client())
 @pytest.fixture
 def anyio_backend():
     return "asyncio"
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("case", load_cases(Path(__file__).with_name("cases.json")), ids=str)
 async def test_desk(case):
     await assert_case(agent, case, swarm=swarm, results=Path(__file__).with_name("results.json"))

@@ -67,7 +67,6 @@ TABLE = """\
     2/6    33.3%  all, 2 errors"""
 
 
-@pytest.mark.anyio
 async def test_the_table() -> None:
     """The table has a line for each case, below it each kind of failure once, and then the sum."""
     report = await three_cases()
@@ -76,7 +75,6 @@ async def test_the_table() -> None:
     assert str(report).endswith("33.3%  all, 2 errors (interrupted)")
 
 
-@pytest.mark.anyio
 async def test_plain_data_has_swarms_keys() -> None:
     """The data has the keys of Swarm's results, and "attempts" has the details."""
     record: dict[str, Any] = json.loads(json.dumps((await three_cases()).to_dict(), default=str))
@@ -114,7 +112,6 @@ async def shown_on(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, *, prog
     return stream.getvalue()
 
 
-@pytest.mark.anyio
 async def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal gets the bar of rich, with the counts."""
     monkeypatch.setenv("TERM", "xterm")
@@ -123,14 +120,12 @@ async def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> 
     assert "2/2, 1 passed" in shown
 
 
-@pytest.mark.anyio
 async def test_without_rich_a_line_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without rich each count replaces the last count, on one line."""
     monkeypatch.setitem(sys.modules, "rich", None)
     assert await shown_on(Terminal(), monkeypatch) == "\r1/2, 1 passed\r2/2, 1 passed\n"
 
 
-@pytest.mark.anyio
 async def test_without_a_terminal_no_progress_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file, a pipe, and a terminal without `progress=True` get no progress."""
     assert await shown_on(io.StringIO(), monkeypatch) == ""

@@ -26,7 +26,6 @@ def read(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("before", ['[{"id": "swarm\'s"}]', '{"id": "swarm\'s"}', ""])
 async def test_the_records_of_the_file_stay(tmp_path: Path, before: str) -> None:
     """A list of Swarm's results stays; a single record becomes the first of a list; an empty file has no records."""
@@ -36,7 +35,6 @@ async def test_the_records_of_the_file_stay(tmp_path: Path, before: str) -> None
     assert [record["id"] for record in read(path)][:-1] == (["swarm's"] if before else [])
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("text", ["notes", "[" * 100_000], ids=["text", "nested"])
 async def test_a_file_that_is_not_json_is_refused_before_anything_is_sent(tmp_path: Path, text: str) -> None:
     """A file that is not JSON stays as it is."""
@@ -47,7 +45,6 @@ async def test_a_file_that_is_not_json_is_refused_before_anything_is_sent(tmp_pa
     assert path.read_text(encoding="utf-8") == text
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("place", ["file/results.json", ".", "pipe"])
 async def test_a_place_that_cannot_be_written_is_refused_before_anything_is_sent(tmp_path: Path, place: str) -> None:
     """A folder, a pipe, and a path in a file are errors, and no file is made."""
@@ -72,7 +69,6 @@ def stuck_after(answers: int) -> tuple[AsyncSwarm, anyio.Event]:
     return AsyncSwarm(Stuck(lambda _: "Hello").client()), stuck
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("is_writable", [True, False])
 async def test_a_cancelled_evaluation_keeps_finished_attempts(tmp_path: Path, is_writable: bool) -> None:
     """The cancellation leaves as itself, with the report, also if the results cannot be written."""

@@ -12,8 +12,6 @@ from aswarm.evals import Case, evaluate
 from aswarm.testing import ScriptedModel, call
 from tests.support.evals.evaluated import swarm_that
 
-pytestmark = pytest.mark.anyio
-
 
 def book() -> str:
     """Book a room."""

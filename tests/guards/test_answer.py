@@ -12,7 +12,6 @@ from aswarm.guards import Block, Blocked, CheckedAnswer, Replace, Say, guard_ans
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.guards.guarded import WAYS, Scene
 
-pytestmark = pytest.mark.anyio
 EVERY_WAY = pytest.mark.parametrize("way", WAYS)
 YES = [{"type": "text", "text": "Yes"}]
 SECRET = ScriptedAnswer("The password is 1234.", extra={"reasoning_content": "1234, I think"})

@@ -12,7 +12,6 @@ from aswarm import ConfigurationError, Hold
 from aswarm.guards import Block, Blocked, CheckedInput, Halt, Replace, guard_input, guard_tool
 from tests.support.guards.guarded import GUARDS, Scene, steps
 
-pytestmark = pytest.mark.anyio
 GUARD = pytest.mark.parametrize("guard", GUARDS)
 PARALLEL = pytest.mark.parametrize("parallel", [True, False])
 

@@ -31,7 +31,6 @@ from tests.support.leaving.run_scenes import client_of, until
 from tests.support.middleware.middlewares import Chunks
 from tests.support.providers.loopback import Reply, serve
 
-pytestmark = pytest.mark.anyio
 INFINITE = float("inf")
 EVERY_WAY = pytest.mark.parametrize("way", WAYS)
 PARALLEL = pytest.mark.parametrize("parallel", [True, False])

@@ -14,7 +14,6 @@ from aswarm.middleware import redact
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call
 from tests.support.guards.guarded import WAYS, Scene
 
-pytestmark = pytest.mark.anyio
 JUDGE = Agent(name="Judge", model="small", instructions="Block homework.")
 PASS, NO = '{"reason": "fine", "block": false}', '{"reason": "homework", "block": true}'
 

@@ -84,7 +84,6 @@ async def left_after(count: int, scene: Tracked, middleware: Any, way: str) -> b
     return was_left
 
 
-@pytest.mark.anyio
 @GUARD
 @pytest.mark.parametrize("verdict", VERDICTS)
 @pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
@@ -174,9 +173,6 @@ def test_a_call_that_is_not_let_pass_does_not_run(
 
 
 # --- many at once -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("parallel", [True, False])
 async def test_a_hundred_runs_at_once_have_a_verdict_each(parallel: bool) -> None:
     """One guard, one swarm: each run is judged by its own text, and no verdict reaches another run."""

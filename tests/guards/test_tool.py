@@ -26,8 +26,6 @@ from aswarm.guards import Block, Blocked, CheckedCall, CheckedResult, Halt, Repl
 from aswarm.middleware import Handlers, Middleware
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
-pytestmark = pytest.mark.anyio
-
 
 class Till:
     """A function that pays, and a function that hands off. `paid`: the amounts."""

@@ -12,7 +12,6 @@ from aswarm import Agent, AsyncSwarm, CompletionError
 from tests.support.interoperability.aimock import Relay
 from tests.support.interoperability.weather import QUESTION, WAYS, ask, check_weather, look
 
-pytestmark = pytest.mark.anyio
 APIS = ("chat", "responses")
 AGENT = Agent(model="gpt-6-luna", functions=[look])
 

@@ -21,7 +21,6 @@ from tests.support.interoperability.weather import WAYS, ask
 sys.path.append(str(Path(__file__).parents[2] / "examples/demo"))
 from model_server import ModelUnavailableError, model_server
 
-pytestmark = pytest.mark.anyio
 APIS = ("chat", "responses")
 QUESTION = "Please refund my order 4711, the lamp is broken."
 

@@ -9,7 +9,7 @@ from tests.support.interoperability.aimock import Relay
 from tests.support.interoperability.weather import WAYS, ask, check_weather, look
 from tests.support.providers.recipes import KEY, KEYS, recipes, run_recipe
 
-pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore")]  # those libraries warn of their own code
+pytestmark = pytest.mark.filterwarnings("ignore")  # those libraries warn of their own code
 RECIPES = recipes()
 # Recipe, name of its agent, and where its client looks for the API below the URL of the server.
 CASES = {

@@ -30,7 +30,6 @@ def limit(scene: Scene, budget: Budget) -> None:
     scene.swarm = AsyncSwarm(scene.swarm.client, budget=budget)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("name", "face", "anyio_backend"), every(4, LEFT, FACES, BACKENDS))
 async def test_leaving_a_run_with_a_budget(name: str, face: str) -> None:
     """A budget that is not used up changes nothing."""
@@ -46,7 +45,6 @@ async def test_leaving_a_run_with_a_budget(name: str, face: str) -> None:
         await check_left(scene, moment, journey, anyio.current_time())
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("name", "face", "anyio_backend"), every(4, CUT, FACES, BACKENDS))
 async def test_a_budget_that_ends_a_run_in_the_middle(name: str, face: str) -> None:
     """The response is closed, no tool runs, and the history is valid."""

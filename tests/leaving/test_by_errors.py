@@ -48,7 +48,6 @@ async def swallow_a_cancellation() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("in_thread", [False, True])
 @EACH_FACE

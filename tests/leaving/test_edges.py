@@ -13,10 +13,8 @@ from aswarm.testing import ScriptedAnswer, ScriptedModel
 from tests.support.leaving.run_scenes import USER, nothing_left_behind, until
 from tests.support.run.ways_to_run import FACES, answers, cancel_when, consume, swarm_of
 
+
 # --- runs in tools, runs beside runs ----------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("face", FACES)
 async def test_a_neighbour_does_not_notice(face: str) -> None:
     """A run that is left does not touch another run of its swarm and its agent; the limiter gets its token back."""
@@ -45,9 +43,6 @@ async def test_a_neighbour_does_not_notice(face: str) -> None:
 
 
 # --- edges of streams -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
 async def test_a_stream_that_was_never_read_leaves_nothing() -> None:
     """A stream that is dropped or closed without a step makes no request and no task, and its response is empty."""
     model = ScriptedModel([])
@@ -67,7 +62,6 @@ async def test_a_stream_that_was_never_read_leaves_nothing() -> None:
     assert model.requests == []
 
 
-@pytest.mark.anyio
 async def test_the_answer_of_the_model_is_closed_before_its_reader_continues() -> None:
     """A reader that leaves a run does not wait for the garbage collection to close the answer."""
     model = ScriptedModel(["Hello there"], cut=4)

@@ -163,14 +163,12 @@ async def leave_and_check(
         await check_left(scene, moment, journey, anyio.current_time())
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("anyio_backend", "way", "moment", "face"), every(4, ON_BACKENDS, MOMENTS, FACES))
 async def test_a_run_may_be_left_at_any_moment(way: Way, moment: str, face: str) -> None:
     """After each way to leave, everything is closed and finished, the history is valid, and the run can be resumed."""
     await leave_and_check(way, moment, face)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("variant", "anyio_backend", "way", "moment", "face"), [case for name in VARIANTS for case in varied(name)]
 )
@@ -184,7 +182,6 @@ async def test_the_api_the_transport_and_the_output_change_nothing(
 TRACED = [pair for at, pair in PAIRS if at % 4 == 3]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("anyio_backend", "way", "moment", "face"),
     [

@@ -115,7 +115,6 @@ async def grown(function: Callable[[], Awaitable[object]]) -> Counter[str]:
     return Counter({name: number for name, number in (objects() - before).items() if number >= MORE})
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("end", [answered, waiting, failed, cancelled, left, left_in_a_tool, dropped])
 async def test_a_run_leaves_no_object(end: End) -> None:
     """The swarm and the agent keep nothing of a run, and no registry of a module does."""
@@ -130,7 +129,6 @@ async def test_a_run_leaves_no_object(end: End) -> None:
     assert await grown(run) == Counter()
 
 
-@pytest.mark.anyio
 async def test_a_conversation_leaves_no_object(tmp_path: Path) -> None:
     """A store keeps the conversations in its file."""
     model, agent, numbers = ScriptedModel(reply), Agent(functions=[look_up, refund]), count()
@@ -145,7 +143,6 @@ async def test_a_conversation_leaves_no_object(tmp_path: Path) -> None:
         assert await grown(run) == Counter()
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("text", "stop"), [("look_up", "answer"), ("refund", "waiting")])
 async def test_a_run_of_a_service_leaves_no_object(tmp_path: Path, text: str, stop: str) -> None:
     """The runs that ended, and those that wait for an approval, are in the file; a reader that left is gone."""

@@ -13,7 +13,6 @@ from aswarm.testing import ScriptedModel
 from tests.support.leaving.run_scenes import UNKNOWN, USER, nothing_left_behind, until
 from tests.support.run.ways_to_run import FACES, answers, calls_then_done, cancel_when, swarm_of
 
-pytestmark = pytest.mark.anyio
 EACH_FACE = pytest.mark.parametrize("face", FACES)
 
 

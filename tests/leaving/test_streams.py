@@ -220,7 +220,6 @@ def varied(variant: str) -> list[Any]:
     ]
 
 
-@pytest.mark.anyio
 @pytest.mark.filterwarnings(*DROPS_ON_TRIO)
 @pytest.mark.parametrize(
     ("variant", "way", "held_event", "anyio_backend"), [each for variant in VARIANTS for each in varied(variant)]
@@ -281,7 +280,6 @@ class BadlyClosed:
             raise OSError("cannot close")
 
 
-@pytest.mark.anyio
 async def test_a_dropped_run_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """No caller is left that could get the error, so it is logged; on trio it must not end the program."""
 

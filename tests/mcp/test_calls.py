@@ -19,8 +19,6 @@ from aswarm.testing import ScriptedCall, ScriptedModel, call
 from aswarm.tools import function_tool
 from tests.support.mcp.mcp_servers import PNG, Tools, make_server, tool
 
-pytestmark = pytest.mark.anyio
-
 
 async def run(server: MCPServer, *calls: ScriptedCall, **options: Any) -> Response:
     """Run these calls in one turn."""

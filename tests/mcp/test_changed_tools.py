@@ -24,7 +24,6 @@ from aswarm.tools import tool_search
 from tests.support.mcp.mcp_servers import Tools, make_server
 from tests.support.mcp.mcp_servers import tool as listed
 
-pytestmark = pytest.mark.anyio
 CHANGED = "the tool has changed since the question"
 
 

@@ -19,7 +19,6 @@ from aswarm.testing import ScriptedModel, call
 from tests.support.mcp.mcp_servers import Tools, make_old_server, make_server, over_http, stdio
 from tests.support.mcp.plain_http_server import PlainServer, error_body, served
 
-pytestmark = pytest.mark.anyio
 BOOKED = "payment booked, but the database session expired"
 # Texts of the SDKs too: any tool may send them.
 TEXTS = (BOOKED, "Session terminated", "Session not found", "Bad Request: Missing session ID")

@@ -119,7 +119,6 @@ def test_images_and_resources_of_a_prompt_are_parts() -> None:
     assert content[0]["text"] == "a note"
 
 
-@pytest.mark.anyio
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "sent_message",
@@ -189,7 +188,6 @@ def test_a_chat_without_servers_has_no_prompts(chat: PlainChat) -> None:
     assert "There are no prompts" in chat(["/prompt"], Agent(name="Bot"), ScriptedModel([]))
 
 
-@pytest.mark.anyio
 async def test_guards_and_stores_see_a_prompt_as_a_message_of_the_user(tmp_path: Path) -> None:
     """It is checked, stored and sent like any other."""
     seen: list[str] = []

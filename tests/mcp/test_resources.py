@@ -36,7 +36,6 @@ from aswarm.middleware import clip_results, spill_results
 from aswarm.testing import ScriptedCall, ScriptedModel, call
 from tests.support.mcp.mcp_servers import over_http, stdio
 
-pytestmark = pytest.mark.anyio
 PNG = base64.b64encode(b"a picture").decode()
 BASE = "docs://handbook/"
 

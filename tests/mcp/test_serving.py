@@ -17,8 +17,6 @@ from aswarm.mcp import MCPServer, serve_agents
 from aswarm.testing import Failure, ScriptedModel, call
 from aswarm.tools import function_tool
 
-pytestmark = pytest.mark.anyio
-
 
 async def look_up(order: int) -> str:
     """Look up an order."""

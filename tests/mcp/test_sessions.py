@@ -28,7 +28,7 @@ from tests.support.providers.loopback import Reply, serve
 from tests.support.runtime.virtual_time import in_virtual_time, run_virtual
 from tests.support.sampling import every, listed
 
-pytestmark = [pytest.mark.processes, pytest.mark.anyio]
+pytestmark = pytest.mark.processes
 
 BACKENDS = ("asyncio", "trio")
 

@@ -17,7 +17,6 @@ from aswarm.middleware import Handlers, Middleware, Started, ToolCall, ToolOutco
 from aswarm.testing import Request, ScriptedModel, call
 from aswarm.tools import ToolFailure
 
-pytestmark = pytest.mark.anyio
 HELPER = Agent(name="Helper", instructions="Help.")
 
 

@@ -18,7 +18,6 @@ from tests.support.middleware.middlewares import around_completions, passed_on
 from tests.support.providers.sources import script_of
 from tests.support.run.ways_to_run import FACES, consume
 
-pytestmark = pytest.mark.anyio
 Ends = list[tuple[Response, AswarmError | None]]
 
 

@@ -35,8 +35,6 @@ from tests.support.middleware.middlewares import Chunks, around_calls, around_co
 from tests.support.providers.sources import KINDS, ForeignSource, client_of, script_of
 from tests.support.run.ways_to_run import FACES, answers, consume
 
-pytestmark = pytest.mark.anyio
-
 
 async def look() -> str:
     """Look."""

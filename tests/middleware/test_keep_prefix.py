@@ -18,8 +18,6 @@ from aswarm.middleware import LateRole, fallback, keep_prefix
 from aswarm.testing import Failure, Request, ScriptedModel, Step, call, check_history, check_middleware
 from tests.support.openai_rules import OpenAIRules
 
-pytestmark = pytest.mark.anyio
-
 Json = dict[str, Any]
 OPENAI = "https://api.openai.com/v1"
 NAMES = ("Triage", "Orders", "Refunds")

@@ -33,8 +33,6 @@ from tests.support.rate_limits.timed_models import client_of as client_without_t
 from tests.support.run.ways_to_run import FACES, consume
 from tests.support.runtime.virtual_time import in_virtual_time
 
-pytestmark = pytest.mark.anyio
-
 
 async def look(city: str = "Oslo") -> str:
     """Look."""

@@ -31,8 +31,6 @@ from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, ca
 from tests.support.middleware.middlewares import asking_first
 from tests.support.sampling import every
 
-pytestmark = pytest.mark.anyio
-
 WAYS = pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
 
 

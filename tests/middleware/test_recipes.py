@@ -28,8 +28,6 @@ from tests.support.providers.sources import KINDS, client_of, script_of
 from tests.support.run.ways_to_run import FACES, consume
 from tests.support.sampling import listed
 
-pytestmark = pytest.mark.anyio
-
 
 def pay(amount: int) -> str:
     """Pay."""

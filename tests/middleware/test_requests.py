@@ -21,8 +21,6 @@ from tests.support.middleware.middlewares import Chunks, around_completions, ask
 from tests.support.providers.loopback import serve, sse, whole
 from tests.support.providers.sources import KINDS, ForeignSource, Json, MockClient, Script, client_of, script_of
 
-pytestmark = pytest.mark.anyio
-
 
 async def look(city: str = "Oslo") -> str:
     """Look at the sky of a city."""

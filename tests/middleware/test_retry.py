@@ -19,8 +19,6 @@ from tests.support.rate_limits.timed_models import TimedModel, busy, client_of
 from tests.support.run.ways_to_run import FACES, consume
 from tests.support.runtime.virtual_time import virtual_backend
 
-pytestmark = pytest.mark.anyio
-
 STREAMED = FACES[1:]
 every_way = pytest.mark.parametrize("face", FACES)
 

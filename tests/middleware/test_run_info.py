@@ -35,7 +35,6 @@ from tests.support.middleware.middlewares import (
 from tests.support.providers.sources import script_of
 from tests.support.run.ways_to_run import FACES, cancel_when, consume
 
-pytestmark = pytest.mark.anyio
 LOGGING = {"debug", "info", "warning", "error", "exception", "log"}
 
 

@@ -24,8 +24,6 @@ from aswarm.testing import Request, ScriptedModel, call, check_middleware
 from aswarm.tools import agent_tool
 from tests.support.code.coded import result_of
 
-pytestmark = pytest.mark.anyio
-
 LETTERS = "aAbB\u0130\u03c2\u03a3\u03c3"  # some have several small forms
 ROWS = "\n".join(f"row {number:06}" for number in range(20_000))
 

@@ -20,8 +20,6 @@ from tests.support.middleware.middlewares import Chunks, around_completions, pas
 from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse
 from tests.support.providers.sources import client_of, script_of
 
-pytestmark = pytest.mark.anyio
-
 
 class Gated:
     """A source whose every chunk waits until the consumer has had the one before."""

@@ -17,8 +17,6 @@ from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step
 from tests.support.middleware.middlewares import asking_first
 from tests.support.wire.response_bodies import check_body
 
-pytestmark = pytest.mark.anyio
-
 Json = dict[str, Any]
 WRITER = Agent(name="Summarizer", instructions="You summarize.", model="small")
 HEADING = "Summary of the conversation so far:\n\n"

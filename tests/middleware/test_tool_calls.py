@@ -27,8 +27,6 @@ from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.middleware.middlewares import HandleCall, around_calls
 from tests.support.run.ways_to_run import FACES, consume
 
-pytestmark = pytest.mark.anyio
-
 
 async def events_of(handle: HandleCall, agent: Agent, *steps: Any, **options: Any) -> tuple[Response, list[Event]]:
     """Run with this handler around each call. Return the response and the events."""

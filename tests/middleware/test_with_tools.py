@@ -9,8 +9,6 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError, tool
 from aswarm.middleware import Handlers, MiddlewareWithTools, keep_prefix
 from aswarm.testing import ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
-
 
 class Answer(BaseModel):
     """A typed answer."""

@@ -18,8 +18,6 @@ from tests.support.otel.traces import Traces
 from tests.support.providers.sources import script_of
 from tests.support.wire.caching_model import CachingModel
 
-pytestmark = pytest.mark.anyio
-
 
 class Source:
     """A source of these chunks."""

@@ -16,7 +16,6 @@ from tests.support.middleware.middlewares import asking_first
 from tests.support.otel.traces import Traces
 from tests.support.providers.sources import script_of
 
-pytestmark = pytest.mark.anyio
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 

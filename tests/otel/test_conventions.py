@@ -20,8 +20,6 @@ from aswarm.testing import Failure, ScriptedAnswer, call
 from tests.support.otel.traces import Traces, operation
 from tests.support.providers.sources import script_of
 
-pytestmark = pytest.mark.anyio
-
 CONVENTIONS: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "support/otel/conventions/gen_ai.json").read_text(encoding="utf-8")
 )

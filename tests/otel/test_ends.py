@@ -19,8 +19,6 @@ from tests.support.providers.sources import script_of
 from tests.support.run.ways_to_run import consume
 from tests.support.runtime.virtual_time import virtual_backend
 
-pytestmark = pytest.mark.anyio
-
 
 def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})

@@ -20,7 +20,6 @@ from aswarm.testing import ScriptedModel, call
 from tests.support.otel.traces import Traces, traced
 from tests.support.runs.kept_runs import Workshop, entries_of
 
-pytestmark = pytest.mark.anyio
 NEW = NewRun("ann", "c", [{"role": "user", "content": "Go"}], run_id="r")
 
 

@@ -23,8 +23,6 @@ from tests.support.otel.traces import Traces, has_failed
 from tests.support.providers.sources import script_of
 from tests.support.run.ways_to_run import FACES, consume
 
-pytestmark = pytest.mark.anyio
-
 
 async def look(city: str) -> str:
     """Look."""

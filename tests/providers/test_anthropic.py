@@ -24,7 +24,6 @@ from aswarm.testing import check_history
 from tests.support.anthropic_rules import Answer, AnthropicRules, Failure, Step, text, thinking, use
 from tests.support.otel.traces import traced
 
-pytestmark = pytest.mark.anyio
 HTTP = importlib.import_module(anthropic.DefaultHttpxClient.__mro__[1].__module__.partition(".")[0])
 SEARCH = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}

@@ -22,7 +22,6 @@ from aswarm.testing import ScriptedModel, call
 from aswarm.tools import tool_search
 from tests.support.anthropic_rules import AnthropicRules, Failure, text, thinking, use
 
-pytestmark = pytest.mark.anyio
 MODEL = "claude-opus-5-5"
 PROXY = "https://claude.example"
 

@@ -12,7 +12,6 @@ import pytest
 from tests.support.anthropic_checks import TYPES_ARE_COMPLETE
 from tests.support.anthropic_rules import Answer, AnthropicRules, Failure, text, thinking, use
 
-pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
 
 TOOL: Json = {"name": "look", "input_schema": {"type": "object", "properties": {}}}

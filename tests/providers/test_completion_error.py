@@ -17,8 +17,6 @@ from aswarm.middleware import retry
 from aswarm.sources import CompletionRequest, completion_error
 from aswarm.testing import Failure, ScriptedModel
 
-pytestmark = pytest.mark.anyio
-
 REQUEST = httpx.Request("POST", "http://api.test/v1/chat/completions")
 
 
@@ -157,7 +155,6 @@ async def test_a_client_with_both_is_a_client() -> None:
     assert client.asked == ["m"]
 
 
-@pytest.mark.anyio
 async def test_an_error_of_aswarm_passes_through_the_source_of_a_client() -> None:
     """A client of the user may raise it, with its own text."""
     error = CompletionError("the gateway is closed")

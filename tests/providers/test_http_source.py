@@ -15,8 +15,6 @@ from aswarm.testing import ScriptedAnswer
 from tests.support.providers.loopback import Reply, serve, spoken, whole
 from tests.support.providers.transports import Transport, client_at, on_each_transport
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_the_request_has_the_headers_of_the_sdk() -> None:
     """Key, organization and project, and the caller's own headers."""

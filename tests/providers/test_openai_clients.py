@@ -16,8 +16,6 @@ from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
 from aswarm.testing import ScriptedAnswer, ScriptedModel
 from tests.support.providers.loopback import spoken
 
-pytestmark = pytest.mark.anyio
-
 
 class Recorder(httpx.AsyncBaseTransport):
     """Answers "Hi" to everything, as asked, and keeps the requests."""

@@ -26,10 +26,7 @@ from aswarm.tools import agent_tool
 from tests.support.openai_rules import AZURE, KNOWS_CACHING, OPENAI, PROXY, REFUSING, OpenAIRules
 from tests.support.providers.loopback import Reply, serve, spoken
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(not KNOWS_CACHING, reason="the types of this openai have no prompt caching"),
-]
+pytestmark = pytest.mark.skipif(not KNOWS_CACHING, reason="the types of this openai have no prompt caching")
 APIS = pytest.mark.parametrize("api", ["chat", "responses"])
 LONG = "You help the guests of a hotel. " * 140
 MODEL = "gpt-6-luna"

@@ -45,7 +45,6 @@ BODIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.anyio
 @on_each_transport
 @pytest.mark.parametrize("api", ["chat", "responses"])
 async def test_the_text_of_the_provider_is_shown(api: Any, transport: Transport) -> None:

@@ -22,7 +22,7 @@ from tests.support.run.ways_to_run import FACES
 from tests.support.sampling import every
 
 Api = Literal["chat", "responses"]
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("api", ["chat", "responses"])]
+pytestmark = [pytest.mark.parametrize("api", ["chat", "responses"])]
 
 
 def look() -> str:

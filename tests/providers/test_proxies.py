@@ -24,11 +24,10 @@ from aswarm.testing import ScriptedAnswer
 from tests.support.providers.loopback import LoopbackServer, Reply, serve, spoken, whole
 from tests.support.providers.proxies import KEY_AND_CERTIFICATE, Proxy, proxy
 
-pytestmark = [
-    pytest.mark.anyio,
-    # The SDK passes this object to aiohttp for the credentials of a proxy.
-    pytest.mark.filterwarnings("ignore:(BasicAuth|The 'proxy_auth' parameter) is deprecated:DeprecationWarning"),
-]
+# The SDK passes this object to aiohttp for the credentials of a proxy.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(BasicAuth|The 'proxy_auth' parameter) is deprecated:DeprecationWarning"
+)
 
 KEY = "sk-SECRET"
 HEADERS = {"x-environment": "sk-ENVIRONMENT", "api-key": "sk-OWN"}

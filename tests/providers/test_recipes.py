@@ -13,7 +13,7 @@ from tests.support.providers.recipes import KEY, KEYS, PROVIDERS, provider_serve
 
 RECIPES = recipes()
 WAYS = ("run", "run(stream=True)", "stream")
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
+pytestmark = [pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 
 def look(city: str) -> str:

@@ -21,8 +21,6 @@ from tests.support.providers.loopback import whole_response
 from tests.support.run.ways_to_run import FACES
 from tests.support.wire.response_bodies import check_body
 
-pytestmark = pytest.mark.anyio
-
 WAYS = pytest.mark.parametrize("way", FACES)
 APIS = ["chat", "responses"]
 

@@ -16,8 +16,6 @@ from tests.support.sampling import every
 from tests.support.wire.wire_bodies import CALLS, ERRORS, HELLO, NO_ANSWERS
 from tests.support.wire.wire_cases import LAST, Json, end, functions, sse
 
-pytestmark = pytest.mark.anyio
-
 
 def finished(chunks: list[Json]) -> list[Json]:
     """Return the chunks with a finish reason."""

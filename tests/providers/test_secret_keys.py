@@ -37,7 +37,6 @@ async def read(swarm: AsyncSwarm, *, deltas: bool) -> None:
             pass
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "options",
     [*({"api_key": key} for key in UNSENDABLE), {"api_key": "x", "default_headers": {"x-token": f"{SECRET}\n"}}],

@@ -278,7 +278,6 @@ async def test_a_collected_client_is_closed(monkeypatch: pytest.MonkeyPatch) -> 
                 await anyio.sleep(0)
 
 
-@pytest.mark.anyio
 @on_each_transport
 async def test_a_connection_is_used_again_unless_the_server_has_closed_it(transport: Transport) -> None:
     """An idle connection that the server closes costs no failed request."""
@@ -321,7 +320,6 @@ async def serve_kept_open(opened: list[int] | None = None, answers: int = 100) -
         group.cancel_scope.cancel()
 
 
-@pytest.mark.anyio
 async def test_a_closed_swarm_runs_nothing_until_it_is_entered_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would make a client that nobody closes. A client of the caller is the caller's, and works on."""
     monkeypatch.setenv("OPENAI_API_KEY", "test-key")

@@ -125,9 +125,6 @@ def test_the_tokens_that_were_used_replace_the_estimate() -> None:
 
 
 # --- the queue of one event loop ---
-
-
-@pytest.mark.anyio
 async def test_the_lower_number_is_first_and_of_equal_numbers_the_one_that_came_first() -> None:
     """A request that yields has the number of the last request that goes before it, and is behind it."""
     queue = WaitQueue()
@@ -138,7 +135,6 @@ async def test_the_lower_number_is_first_and_of_equal_numbers_the_one_that_came_
     assert queue.is_first(second)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("leaving", [0, 1])
 async def test_a_request_that_leaves_takes_no_other_with_it(leaving: int) -> None:
     """This holds for equal numbers too: the other request is first then, and is woken."""

@@ -15,7 +15,7 @@ from aswarm.testing import ScriptedAnswer
 from tests.support.providers.loopback import Reply, serve, sse, whole
 from tests.support.rate_limits.timed_models import run_all
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @dataclass

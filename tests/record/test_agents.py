@@ -11,8 +11,6 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError, Result
 from aswarm.batch import Item
 from tests.support.record.journaled import Died, Script, batch, calls, dies, noting, rerun, says
 
-pytestmark = pytest.mark.anyio
-
 # --- requests ---
 
 

@@ -11,7 +11,6 @@ from aswarm.testing import ScriptedModel, call
 from tests.support.record.journaled import Died, Script, calls, dies, noting, rerun
 from tests.support.run.one_turn import contents
 
-pytestmark = pytest.mark.anyio
 REFUSED = "not run: the budget of 2 tool calls is used up"
 
 

@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from aswarm import Response, tool
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker
@@ -47,7 +45,6 @@ async def recorded(code: str, functions: list[Any], before: Sequence[Entry] = ()
     return log, await swarm_of(code)._run_to_end(RunOptions(agent, [USER], None, run_id="r"), recorder)
 
 
-@pytest.mark.anyio
 async def test_code_that_waits_lists_its_unknown_calls_after_the_death_of_its_process() -> None:
     """The process dies before or after the entry that the code waits, before the end of its run."""
 

@@ -14,8 +14,6 @@ from aswarm.middleware import CompletionRequest
 from tests.support.record.journaled import Died, Done, fail_from, kinds, rerun
 from tests.support.run.one_turn import contents
 
-pytestmark = pytest.mark.anyio
-
 
 class Writer:
     """A source that writes two calls, waits until the function runs, and may die then."""

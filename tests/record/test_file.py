@@ -16,7 +16,6 @@ from tests.support.record.journaled import batch
 KILLS = Path(__file__).with_name("journal_kills.py")
 
 
-@pytest.mark.anyio
 async def test_the_event_loop_does_not_wait_for_the_file(path: Path) -> None:
     """Other tasks run while a journal waits for the lock of another batch; a cancelled opening leaves it closed."""
     async with batch(path):

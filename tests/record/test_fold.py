@@ -170,7 +170,6 @@ def test_a_call_that_had_asked_inside_and_then_needs_an_approval() -> None:
     assert [message["content"] for message in folded.messages] == ["cancelled; its outcome is unknown", "over"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("depth", [1, 3])
 async def test_a_log_that_is_cut_after_the_wait_gives_the_whole_history(depth: int) -> None:
     """The entry of a call that waits has the inner run, like the history. The log has no second copy, and readers get less."""

@@ -19,7 +19,6 @@ from aswarm.types import UnknownCall
 from tests.support.record.journaled import Died, Json, Script, calls, dies, kinds, noting, rerun, says
 from tests.support.run.one_turn import contents
 
-pytestmark = pytest.mark.anyio
 UNKNOWN = "cancelled; its outcome is unknown"
 
 

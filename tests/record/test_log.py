@@ -20,8 +20,6 @@ from aswarm.batch._journal import Journal
 from aswarm.runs import Limits, _deleting
 from aswarm.testing import ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
-
 
 class Log:
     """The transactions of the log on a database in memory."""

@@ -12,7 +12,6 @@ from aswarm import Agent, CompletionError, ConfigurationError, Result
 from tests.support.record.journaled import Died, Json, Script, calls, dies, entries_of, noting, rerun, says
 from tests.support.run.one_turn import contents
 
-pytestmark = pytest.mark.anyio
 UNKNOWN = "cancelled; its outcome is unknown"
 
 

@@ -13,7 +13,6 @@ from aswarm import Agent, Approve, ConfigurationError, Hold, Reply, Response, cu
 from tests.support.record.journaled import Died, Json, Script, calls, dies, kinds, rerun, says
 from tests.support.run.one_turn import contents
 
-pytestmark = pytest.mark.anyio
 USER = {"role": "user", "content": "Hi"}
 
 

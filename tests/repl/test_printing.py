@@ -166,7 +166,6 @@ def test_it_prints_the_stream_of_swarm(capsys):
     assert capsys.readouterr().out == "\x1b[94mBot:\x1b[0m Hello!\n"
 
 
-@pytest.mark.anyio
 async def test_it_prints_the_stream_of_async_swarm_when_awaited(capsys):
     """With `await`, the same function prints an async stream."""
 

@@ -28,7 +28,6 @@ from aswarm.testing import Failure, ScriptedModel, call, check_history
 from tests.support.run.inner_agents import ask, editor, model_of, researcher
 from tests.support.run.one_turn import contents
 
-pytestmark = pytest.mark.anyio
 STOPPED = "The agent Researcher stopped without an answer: its turns are used up"
 
 

@@ -24,8 +24,6 @@ from aswarm.guards import Block, Say, guard_tool
 from aswarm.testing import Request, ScriptedModel, call, check_history
 from tests.support.run.inner_agents import model_of
 
-pytestmark = pytest.mark.anyio
-
 UNKNOWN = "cancelled; its outcome is unknown"
 
 

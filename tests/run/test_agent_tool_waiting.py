@@ -24,7 +24,6 @@ from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.run.inner_agents import ask, editor, model_of, researcher
 from tests.support.run.one_turn import contents
 
-pytestmark = pytest.mark.anyio
 USER = {"role": "user", "content": "Go"}
 
 

@@ -78,9 +78,6 @@ CONTEXT = {"at_most": 4}
 
 
 # --- the parameters ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("check", [known, known_at_once, wrapped(known)], ids=["async", "plain", "wrapped"])
 @pytest.mark.parametrize("mode", STEPS)
 async def test_a_check_gets_the_context_and_resources(mode: Any, check: Any) -> None:
@@ -93,7 +90,6 @@ async def test_a_check_gets_the_context_and_resources(mode: Any, check: Any) -> 
     assert len(scene.model.requests) == 2
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("check", [known, known_at_once])
 @pytest.mark.parametrize(
     ("options", "fault"),
@@ -115,7 +111,6 @@ async def test_a_missing_resource_is_refused_before_the_first_request(
     assert not scene.model.requests
 
 
-@pytest.mark.anyio
 async def test_a_context_that_does_not_fit_is_refused_before_the_first_request() -> None:
     """The type of the parameter `context_variables` is checked like the type of a function's parameter."""
     scene = Scene(ROME)
@@ -134,7 +129,6 @@ def _generator(trip: Trip) -> Iterator[None]:
     yield
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("check", "fault"),
     [
@@ -156,7 +150,6 @@ async def test_a_check_that_cannot_be_called_is_refused_before_its_first_answer(
     assert len(model.requests) == is_handoff
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("check", [int, lambda context_variables: context_variables.city, print])
 async def test_a_check_with_one_parameter_gets_the_answer(check: Any) -> None:
     """The first parameter is the answer, whatever its name, and also in a builtin without a signature."""
@@ -165,7 +158,6 @@ async def test_a_check_with_one_parameter_gets_the_answer(check: Any) -> None:
     assert response.stop == "answer"
 
 
-@pytest.mark.anyio
 async def test_a_plain_check_may_return_an_awaitable() -> None:
     """The run awaits an object that is not a coroutine, and the ValueError that it raises refuses the answer."""
 
@@ -196,7 +188,6 @@ def _told(trip: Trip) -> Trip:
     return trip
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 @pytest.mark.parametrize(
     ("check", "fault"),
@@ -234,14 +225,12 @@ async def refused(value: object) -> None:
     raise ValueError
 
 
-@pytest.mark.anyio
 async def test_the_retries_of_an_async_check_end_with_an_error() -> None:
     with pytest.raises(OutputError, match="the answer was refused") as caught:
         await Scene(NAPLES, ROME, functions=()).run(output=Output(Trip, check=refused))
     assert len(caught.value.response.messages) == 3
 
 
-@pytest.mark.anyio
 async def test_another_exception_of_an_async_check_ends_the_run() -> None:
     """The run raises it as a RunError; the response has the answer that was checked."""
 
@@ -264,7 +253,6 @@ async def test_a_cancellation_that_is_not_of_the_run_is_an_error() -> None:
         await Scene(ROME, functions=()).run(output=Output(Trip, check=cancelled))
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("answer", [ROME, final(city="Rome")], ids=["text", "call"])
 async def test_a_run_that_is_cancelled_during_the_check_keeps_its_answer(answer: Any) -> None:
     """The history is valid, the completion is counted, and the history can be resumed: its check runs then."""
@@ -302,7 +290,6 @@ async def test_a_run_that_is_cancelled_during_the_check_keeps_its_answer(answer:
         check_history([*history, *resumed.messages])
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("check", [known, wrapped(known)], ids=["async", "wrapped"])
 @pytest.mark.parametrize("answer", [ROME, final(city="Rome")], ids=["text", "call"])
 async def test_a_reader_that_leaves_before_the_check_leaves_no_coroutine(check: Any, answer: Any) -> None:
@@ -317,7 +304,6 @@ async def test_a_reader_that_leaves_before_the_check_leaves_no_coroutine(check: 
     check_history([{"role": "user", "content": "Go"}, *run.response.messages], allow_open=True)
 
 
-@pytest.mark.anyio
 async def test_a_budget_without_seconds_left_does_not_cut_a_check() -> None:
     """The answer is paid for, so its check runs to its end, and the run has an answer."""
 
@@ -329,7 +315,6 @@ async def test_a_budget_without_seconds_left_does_not_cut_a_check() -> None:
     assert (response.stop, response.output) == ("answer", Trip(city="Rome"))
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("last", [NAPLES, final(city="Naples")], ids=["text", "call"])
 async def test_a_refused_answer_of_the_last_completion_of_a_budget(last: Any) -> None:
     """The run ends at its budget, without another request."""
@@ -340,7 +325,6 @@ async def test_a_refused_answer_of_the_last_completion_of_a_budget(last: Any) ->
     assert (response.stop, len(scene.model.requests)) == ("budget", 2)
 
 
-@pytest.mark.anyio
 async def test_a_message_of_the_user_during_the_check_continues_the_run() -> None:
     """The message is recorded after the answer, and the model is asked again."""
     model = ScriptedModel([ROME, NAPLES])
@@ -368,7 +352,6 @@ def test_the_blocking_swarm_waits_for_an_async_check() -> None:
     assert response.output.city == "Rome"
 
 
-@pytest.mark.anyio
 async def test_a_batch_waits_for_an_async_check() -> None:
     model = ScriptedModel([NAPLES, ROME])
     swarm = AsyncSwarm(model.client(), resources=RESOURCES)
@@ -378,7 +361,6 @@ async def test_a_batch_waits_for_an_async_check() -> None:
     assert cities == ["Rome"]
 
 
-@pytest.mark.anyio
 async def test_a_guard_and_a_stored_conversation_see_the_checked_answer() -> None:
     """A guard of the answer runs before the check, and the store has each attempt with its correction."""
     seen: list[str] = []

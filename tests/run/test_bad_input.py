@@ -14,8 +14,6 @@ from aswarm.conversations import MemoryStore
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.run.ways_to_run import FACES, consume
 
-pytestmark = pytest.mark.anyio
-
 ASKED: dict[str, Any] = {
     "role": "assistant",
     "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}],

@@ -21,8 +21,6 @@ from aswarm.extensions import tools_of
 from aswarm.testing import ScriptedModel, call
 from aswarm.tools import Progress
 
-pytestmark = pytest.mark.anyio
-
 
 class Clock:
     """A clock that only `block` moves forward."""

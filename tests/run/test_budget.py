@@ -22,7 +22,6 @@ from tests.support.run.budget_shop import USER, Shop, looks
 from tests.support.run.one_turn import contents
 from tests.support.run.ways_to_run import consume
 
-pytestmark = pytest.mark.anyio
 USAGE = {"prompt_tokens": 60, "completion_tokens": 40, "total_tokens": 100}
 
 

@@ -11,9 +11,6 @@ from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.run.budget_shop import USER, Shop
 from tests.support.run.one_turn import contents
 
-pytestmark = pytest.mark.anyio
-
-
 # --- repeats ----------------------------------------------------------------------------------------------------------
 
 

@@ -13,8 +13,6 @@ from aswarm.testing import ScriptedModel, call
 from tests.support.run.budget_shop import Shop, looks
 from tests.support.run.one_turn import contents
 
-pytestmark = pytest.mark.anyio
-
 
 class Nested:
     """An agent whose function runs another agent. `ran`: the calls of that agent."""

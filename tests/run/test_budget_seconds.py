@@ -18,7 +18,6 @@ from tests.support.run.one_turn import contents
 from tests.support.run.ways_to_run import consume
 from tests.support.runtime.virtual_time import jump, virtual_backend
 
-pytestmark = pytest.mark.anyio
 VIRTUAL = pytest.mark.parametrize(
     "anyio_backend", [virtual_backend("asyncio"), virtual_backend("trio")], ids=["asyncio", "trio"]
 )

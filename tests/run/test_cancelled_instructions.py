@@ -51,7 +51,6 @@ async def test_a_cancellation_of_their_own_is_a_failure(instructions: Instructio
     assert task.cancelling() == 0
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("plain", [True, False])
 async def test_a_cancelled_run_is_cancelled_in_its_instructions(face: str, plain: bool) -> None:

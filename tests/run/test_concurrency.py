@@ -15,8 +15,6 @@ from aswarm.testing import ScriptedModel, call
 from aswarm.tools import ToolFailure
 from tests.support.run.one_turn import contents, run_turn
 
-pytestmark = pytest.mark.anyio
-
 
 class Together:
     """Counts the calls that are inside at once."""

@@ -11,8 +11,6 @@ import pytest
 from aswarm import Agent, AsyncSwarm, RunError, tool
 from aswarm.testing import ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
-
 
 def swarm_of(*steps: Any, cut: int | None = None) -> tuple[AsyncSwarm, ScriptedModel]:
     model = ScriptedModel(steps, cut=cut)

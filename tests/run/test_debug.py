@@ -13,7 +13,6 @@ from aswarm import Agent, AsyncSwarm, tool
 from aswarm.testing import ScriptedModel, call
 from tests.support.run.ways_to_run import FACES, consume
 
-pytestmark = pytest.mark.anyio
 # Swarm's own line: the time and the text, in its colours.
 LINE = re.compile(r"\033\[97m\[\033\[90m\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\033\[97m\]\033\[90m (.*)\033\[0m")
 

@@ -27,8 +27,6 @@ from aswarm.testing import ScriptedModel, call
 from tests.support.run.one_turn import contents
 from tests.support.run.waiting_shop import Shop, stored
 
-pytestmark = pytest.mark.anyio
-
 
 class Bank:
     """An agent whose function needs an approval, and asks a question after it. A middleware may ask one before."""

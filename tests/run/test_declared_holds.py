@@ -350,7 +350,6 @@ async def fails(functions: list[Any], *calls: Any, match: str = UNDECLARED, **op
     return caught.value.response
 
 
-@pytest.mark.anyio
 async def test_the_other_calls_of_the_group_finish_first() -> None:
     """The error is raised after them, and its response has their results and their context changes."""
     ended: list[str] = []
@@ -368,7 +367,6 @@ async def test_the_other_calls_of_the_group_finish_first() -> None:
     assert [each.name for each in response.open_calls] == ["ask"]
 
 
-@pytest.mark.anyio
 async def test_a_handoff_of_the_group_closes_the_call() -> None:
     """The next agent may not have its function."""
     desk = Desk()
@@ -392,7 +390,6 @@ async def alone_by_option(n: int) -> str:
     return "asked"
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("ask", [alone_with_dict, alone_plain, alone_by_option])
 async def test_a_function_whose_calls_run_alone_needs_no_declaration(ask: Any) -> None:
     """With the declaration, it does the same."""
@@ -406,7 +403,6 @@ async def test_a_function_whose_calls_run_alone_needs_no_declaration(ask: Any) -
         assert told(second) == ["asked", "looked 1"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("eager", [True, "always"])
 async def test_an_eager_call_needs_the_declaration_too(eager: Any) -> None:
     """The turn reports it, after the other calls."""
@@ -429,7 +425,6 @@ def held(checked: CheckedCall) -> Hold | None:
     return Hold("May it look?") if checked.name == "looks" else None
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("eager", [False, True, "always"])
 @pytest.mark.parametrize("middleware", [holds, guard_tool(held)], ids=["middleware", "guard"])
 async def test_a_middleware_declares_too(middleware: Any, eager: Any) -> None:
@@ -451,7 +446,6 @@ async def test_a_middleware_declares_too(middleware: Any, eager: Any) -> None:
     )
 
 
-@pytest.mark.anyio
 async def test_a_middleware_in_which_a_call_has_run_leaves_its_call_unknown() -> None:
     """The data of its Hold tells that a function of an inner run has started."""
 
@@ -465,7 +459,6 @@ async def test_a_middleware_in_which_a_call_has_run_leaves_its_call_unknown() ->
     assert ([each.name for each in response.unknown_calls], response.open_calls) == (["looks"], [])
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "options",
     [{"may_wait": True}, {"approve": lambda *_: False}, {"concurrent": False}],
@@ -480,7 +473,6 @@ async def test_a_middleware_may_hold_a_call_that_may_wait_anyway(options: Json) 
     assert [each.reason for each in response.open_calls] == ["May it look?", None]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", ["looks", "transfer_to_b"])
 async def test_a_middleware_may_hold_any_call_if_no_calls_run_together(name: str) -> None:
     def holds_all(handlers: Handlers) -> Handlers:
@@ -495,7 +487,6 @@ async def test_a_middleware_may_hold_any_call_if_no_calls_run_together(name: str
     assert (await swarm.run(agent, "Go")).stop == "waiting"
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("effect", ["leaves", "writes", "changes"])
 async def test_calls_under_a_middleware_that_may_hold_keep_the_order(effect: str) -> None:
     """A waiting call that may hand off, or change the context, is decided before a later call that may wait too."""
@@ -523,7 +514,6 @@ async def test_calls_under_a_middleware_that_may_hold_keep_the_order(effect: str
     assert seen[0] == seen[1]
 
 
-@pytest.mark.anyio
 async def test_a_decided_call_whose_arguments_change_again_waits_before_a_handoff() -> None:
     """The user has approved other arguments, so the call waits once more, and a later handoff does not close it."""
     limits = iter([10, 5, 5])
@@ -545,9 +535,6 @@ async def test_a_decided_call_whose_arguments_change_again_waits_before_a_handof
 
 
 # --- other runs -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("has_started", [False, True])
 async def test_an_agent_as_a_tool_passes_the_error_on_after_the_other_calls(has_started: bool) -> None:
     """The error names the function of the inner agent. Its call stays open, unless a function has started inside: then it is unknown."""
@@ -573,7 +560,6 @@ async def test_an_agent_as_a_tool_passes_the_error_on_after_the_other_calls(has_
     assert "slow" in told(response)
 
 
-@pytest.mark.anyio
 async def test_a_call_that_has_waited_keeps_its_question() -> None:
     """The next process has lost the declaration. Its error leaves the stored question, and the answer can be sent again."""
     desk = Desk()

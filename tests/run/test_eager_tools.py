@@ -31,8 +31,6 @@ from aswarm.testing import ScriptedAnswer, ScriptedCall, ScriptedModel, check_hi
 from tests.support.run.eager_desk import BOTH, VIRTUAL, Desk, calls_of
 from tests.support.runtime.virtual_time import run_virtual
 
-pytestmark = pytest.mark.anyio
-
 
 @VIRTUAL
 @pytest.mark.parametrize("eager", [True, "always"])

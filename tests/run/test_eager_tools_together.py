@@ -20,8 +20,6 @@ from tests.support.leaving.run_scenes import until
 from tests.support.run.eager_desk import VIRTUAL, Desk, calls_of
 from tests.support.runtime.virtual_time import jump, virtual_backend
 
-pytestmark = pytest.mark.anyio
-
 APIS = pytest.mark.parametrize("api", ["chat", "responses"])
 
 

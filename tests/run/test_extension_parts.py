@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-import pytest
-
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.extensions import BackgroundTask, CompletionRequest, current_call, source_for, without_current_call
 from aswarm.sources import HTTPSource
 from aswarm.testing import ScriptedModel, call
 from aswarm.types import Message
-
-pytestmark = pytest.mark.anyio
 
 
 class Changing:

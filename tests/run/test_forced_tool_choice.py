@@ -9,7 +9,6 @@ import pytest
 from aswarm import Agent, AsyncSwarm
 from aswarm.testing import ScriptedModel, call, check_history
 
-pytestmark = pytest.mark.anyio
 USER = {"role": "user", "content": "Hi"}
 HM = {"role": "assistant", "content": "Hm."}
 TOLD = {"role": "tool", "tool_call_id": "c", "content": "seen"}

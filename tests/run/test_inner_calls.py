@@ -35,8 +35,6 @@ from aswarm.events import ToolProgress
 from aswarm.extensions import Handlers, InnerCalls, Started, ToolCall, ToolOutcome, calling_tool
 from aswarm.testing import ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
-
 USER = {"role": "user", "content": "Go"}
 OTHER = Agent(name="Other")
 Step = list[tuple[str, dict[str, Any]]]

@@ -38,8 +38,6 @@ from aswarm.extensions import (
 )
 from aswarm.testing import ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
-
 
 @dataclass
 class Answer:

@@ -16,7 +16,6 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError, Response
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.run.ways_to_run import cancel_when
 
-pytestmark = pytest.mark.anyio
 USER = {"role": "user", "content": "Hi"}
 Json = dict[str, Any]
 

@@ -72,7 +72,6 @@ def check(response: Response, number: int) -> None:
     check_history(response.messages)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("size", [60, pytest.param(300, marks=pytest.mark.heavy)])
 async def test_many_runs_at_once(size: int) -> None:
     """Each of the concurrent runs gets the answer to its own question, with its own context; the agent is unchanged."""

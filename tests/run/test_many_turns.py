@@ -31,7 +31,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.name == "aswarm" and record.levelno >= logging.WARNING]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("face", "calls", "lines", "anyio_backend"),
     every(4, FACES, [(99, 0), (100, 1), (250, 1)], ["asyncio", "trio"]),
@@ -49,7 +48,6 @@ async def test_an_unbounded_run_is_logged_once(
         assert record.__dict__["run_id"] == "r1"
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("options", "expected"), [({}, ("max_turns", 100)), ({"max_turns": None}, ("answer", 121))])
 async def test_items_of_batches_and_attempts_of_evals_end_after_100_completions(
     options: Any, expected: tuple[str, int]

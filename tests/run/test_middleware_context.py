@@ -18,8 +18,6 @@ from aswarm.code import code_tool
 from aswarm.middleware import CompletionRequest, Handlers, Middleware, Started, ToolCall, ToolOutcome
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
-
 
 def count(handlers: Handlers) -> Handlers:
     """Count the calls in the context variables, before and after each call, at two depths."""

@@ -92,7 +92,6 @@ def test_without_genai_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert price_of("gpt-4o", used(MILLION, 0), {"gpt-4o": (1, 2)}) == 1
 
 
-@pytest.mark.anyio
 async def test_an_unknown_price_is_an_error_before_the_request() -> None:
     model = ScriptedModel(["Hi"])
     swarm = AsyncSwarm(model.client())
@@ -172,7 +171,6 @@ def test_a_cost_that_is_unknown() -> None:
     )
 
 
-@pytest.mark.anyio
 async def test_the_cost_of_a_run() -> None:
     """Each completion has the price of the model that answered, and cached tokens have their own price."""
     model = CachingModel(["One.", "Two."])
@@ -186,7 +184,6 @@ async def test_the_cost_of_a_run() -> None:
     assert second.cost < first.cost * 0.6
 
 
-@pytest.mark.anyio
 async def test_the_cost_of_an_inner_run_and_of_own_prices() -> None:
     model = CachingModel([[("ask_helper", {"request": "Help."})], "Yes.", "Done."])
     helper = Agent(name="helper", model="own", instructions="Help.")
@@ -197,7 +194,6 @@ async def test_the_cost_of_an_inner_run_and_of_own_prices() -> None:
     assert response.cost == pytest.approx(tokens[1] / 1_000 + (tokens[0] + tokens[2]) * 2.5e-6 + 20 * 1e-5, rel=0.05)
 
 
-@pytest.mark.anyio
 async def test_a_completion_that_was_not_sent_costs_nothing() -> None:
     """A provider that reports no tokens has an unknown cost; the middleware `cache` sends no second request."""
     model = CachingModel(["One."])

@@ -18,8 +18,6 @@ from aswarm.testing import ScriptedModel, call
 from aswarm.tools import Progress
 from tests.support.runtime.virtual_time import jump
 
-pytestmark = pytest.mark.anyio
-
 
 async def events_of(*functions: Any, calls: int = 1) -> list[Any]:
     """Return the events of one turn that calls each function."""

@@ -12,7 +12,6 @@ from aswarm import Agent, AsyncSwarm, File, Image, Result, ToolCallFinished
 from aswarm.sources import CompletionRequest
 from aswarm.testing import ScriptedModel, call, check_history
 
-pytestmark = pytest.mark.anyio
 PIXEL = b"\x89PNG"
 URL = "data:image/png;base64,iVBORw=="
 

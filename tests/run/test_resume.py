@@ -198,7 +198,6 @@ async def test_a_task_is_cancelled_at_any_step(leave: Leave, face: str, part: in
     await check_every_step(leave, face, part, PARTS)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("face", "part", "anyio_backend"), every(4, FACES, range(PARTS), ["asyncio", "trio"]))
 async def test_a_scope_is_cancelled_at_any_step(face: str, part: int) -> None:
     await check_every_step(cancel_scope, face, part, PARTS)

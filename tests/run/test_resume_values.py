@@ -152,7 +152,6 @@ VALUES: Mapping[str, tuple[Any, int]] = {
 }
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("value", VALUES)
@@ -174,7 +173,6 @@ async def test_a_value_has_one_meaning(kind: str, value: str, face: Any, tmp_pat
     )
 
 
-@pytest.mark.anyio
 async def test_true_runs_the_calls_that_come_before_a_call_that_needs_a_decision() -> None:
     """Beside a call that needs no decision, a call that needs one is asked about, and keeps its question."""
     desk = Desk()
@@ -191,7 +189,6 @@ async def test_true_runs_the_calls_that_come_before_a_call_that_needs_a_decision
     assert (done.text, sorted(desk.ran)) == ("Done.", ["look", "look", "pay"])
 
 
-@pytest.mark.anyio
 async def test_true_does_not_reach_the_run_inside_a_call_that_waits() -> None:
     """The calls inside stay as they are: those that need no decision have run, and another run of them would wait again."""
     desk = Desk()
@@ -210,7 +207,6 @@ async def test_true_does_not_reach_the_run_inside_a_call_that_waits() -> None:
     assert (response.text, desk.ran) == ("Done.", ["look", "pay"])
 
 
-@pytest.mark.anyio
 async def test_a_handler_that_answers_gets_no_call_that_needs_a_decision() -> None:
     """Under True, a call that waits reaches no middleware; under `Approve.all()`, the middleware answers it."""
     asked: list[str] = []
@@ -230,7 +226,6 @@ async def test_a_handler_that_answers_gets_no_call_that_needs_a_decision() -> No
     assert (contents(response)[0], asked, desk.ran) == ("from the middleware", ["ask"], [])
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("wrong", [{"c": Approve.all()}, {"c": Reply(Approve.all())}, "all", None])
 async def test_approving_all_is_a_value_of_its_own(wrong: Any) -> None:
     """It is no decision on one call, and no other value means it."""

@@ -26,8 +26,6 @@ from aswarm.events import TurnStarted
 from aswarm.testing import Failure, ScriptedModel, call, check_history
 from aswarm.types import EventStream
 
-pytestmark = pytest.mark.anyio
-
 USER = {"role": "user", "content": "Go"}
 SENT = {"role": "user", "content": "Wait!"}
 Json = dict[str, Any]

@@ -16,7 +16,6 @@ from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.wire.response_bodies import check_body
 
 Json = dict[str, Any]
-pytestmark = pytest.mark.anyio
 USER = {"role": "user", "content": "Hi"}
 LONG = "a long result " * 5
 

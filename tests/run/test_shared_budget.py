@@ -47,9 +47,6 @@ def swarm_of(*steps: Any, **options: Any) -> tuple[AsyncSwarm, ScriptedModel]:
 
 
 # --- runs one after another -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
 async def test_the_limits_count_over_all_runs() -> None:
     """The second run has the turns that the first has left, and the third run sends no request."""
     swarm, model = swarm_of(call("look"), "One.", call("look"), "never")
@@ -63,7 +60,6 @@ async def test_the_limits_count_over_all_runs() -> None:
         check_history([{"role": "user", "content": "Go"}, *each.messages])
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("limit", ["tokens", "cost"])
 async def test_tokens_and_dollars_count_over_all_runs(limit: str) -> None:
     """The usage of a response is only that of its run."""
@@ -77,7 +73,6 @@ async def test_tokens_and_dollars_count_over_all_runs(limit: str) -> None:
         "turns": 2, "tokens": 1_200_000, "tool_calls": 0, **({"cost": 1.2} if limit == "cost" else {})}  # fmt: skip
 
 
-@pytest.mark.anyio
 async def test_calls_that_the_common_limit_refuses() -> None:
     """A run stops when one of its own calls is refused; a run without calls still answers."""
     swarm, _ = swarm_of([call("look"), call("look")], "One.", [call("look"), call("look")], "Two.")
@@ -88,7 +83,6 @@ async def test_calls_that_the_common_limit_refuses() -> None:
     assert budget.used["tool_calls"] == 3
 
 
-@pytest.mark.anyio
 async def test_then_applies_to_each_run() -> None:
     """With "answer" each run may request a last completion; with "raise" each run raises."""
     swarm, model = swarm_of(call("look"), "Last.", "Last too.")
@@ -103,7 +97,6 @@ async def test_then_applies_to_each_run() -> None:
         await swarm.run(agent_of(), "Go", budget=strict)
 
 
-@pytest.mark.anyio
 async def test_the_seconds_start_with_the_first_run() -> None:
     """A later run is cut when the seconds since the start of the first run are over."""
 
@@ -122,7 +115,6 @@ async def test_the_seconds_start_with_the_first_run() -> None:
     assert (late.stop, late.spent, len(model.requests)) == ("budget", "seconds", 2)
 
 
-@pytest.mark.anyio
 async def test_a_run_after_an_approval_counts_on() -> None:
     """The run that is resumed has what the first run left; the call counts when it runs."""
     approved = tool(approve=True)(look)
@@ -141,9 +133,6 @@ async def test_a_run_after_an_approval_counts_on() -> None:
 
 
 # --- runs at once -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
 @settings(max_examples=30, deadline=None)
 @given(runs=st.integers(1, 6), turns=st.integers(1, 12), calls=st.integers(0, 8), width=st.integers(1, 3))
 async def test_concurrent_runs_never_exceed_turns_and_calls(runs: int, turns: int, calls: int, width: int) -> None:
@@ -175,7 +164,6 @@ async def test_concurrent_runs_never_exceed_turns_and_calls(runs: int, turns: in
         check_history([{"role": "user", "content": "Go"}, *each.messages])
 
 
-@pytest.mark.anyio
 async def test_a_cancelled_run_keeps_what_it_has_used() -> None:
     """Its request stays counted, and the next run has one less."""
     swarm, model = swarm_of(call("hang"), "Two.", "never")
@@ -219,9 +207,6 @@ def test_runs_of_several_threads_share_it() -> None:
 
 
 # --- inside tools, and in other ways to run ---------------------------------------------------------------------------
-
-
-@pytest.mark.anyio
 async def test_an_agent_as_a_tool_counts_once() -> None:
     """The inner run counts for the shared budget of its outer run."""
     inner = agent_of("Inner")
@@ -232,7 +217,6 @@ async def test_an_agent_as_a_tool_counts_once() -> None:
     assert budget.used["tokens"] == response.usage.total_tokens
 
 
-@pytest.mark.anyio
 async def test_a_run_inside_a_run_with_the_same_budget_counts_once() -> None:
     """At the limit the inner run stops, and `then` applies to the outer run."""
     budget = SharedBudget(turns=2, then="answer")
@@ -248,7 +232,6 @@ async def test_a_run_inside_a_run_with_the_same_budget_counts_once() -> None:
     assert len(model.requests) == 3
 
 
-@pytest.mark.anyio
 async def test_an_inner_run_with_a_shared_budget_of_its_own_counts_for_both() -> None:
     """The runs of a tool share a smaller budget, inside the budget of the outer run."""
     small = SharedBudget(turns=2)
@@ -264,7 +247,6 @@ async def test_an_inner_run_with_a_shared_budget_of_its_own_counts_for_both() ->
     assert (small.used["turns"], budget.used["turns"], budget.used["tool_calls"]) == (2, 4, 2)
 
 
-@pytest.mark.anyio
 async def test_a_batch_and_a_conversation_share_it() -> None:
     """The items of a batch count together, and so does a run of a conversation."""
     swarm, model = swarm_of("One.", "Two.", "Three.", "never")
@@ -277,7 +259,6 @@ async def test_a_batch_and_a_conversation_share_it() -> None:
     assert (stops, len(model.requests)) == (["answer", "answer", "budget"], 3)
 
 
-@pytest.mark.anyio
 async def test_a_swarm_can_have_a_shared_budget() -> None:
     """It limits all runs of the swarm together; a budget of a run replaces it."""
     budget = SharedBudget(turns=1)

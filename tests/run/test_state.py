@@ -11,7 +11,6 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result
 from aswarm.testing import ScriptedCall, ScriptedModel, call, check_history
 from tests.support.run.ways_to_run import cancel_when
 
-pytestmark = pytest.mark.anyio
 USER = {"role": "user", "content": "Hi"}
 OPEN: dict[str, Any] = {
     "role": "assistant",

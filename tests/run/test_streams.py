@@ -8,8 +8,6 @@ import pytest
 from aswarm import Agent, AsyncSwarm, tool
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
-
 
 def swarm_of(*steps: object) -> AsyncSwarm:
     """Return a swarm whose model streams these steps letter by letter."""

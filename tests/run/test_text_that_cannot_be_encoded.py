@@ -36,7 +36,6 @@ from aswarm.conversations import MemoryStore, SQLiteStore
 from aswarm.middleware import CompletionRequest, Handlers, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
 NAME = os.fsdecode(b"caf\xe9.txt")  # as os.listdir names a file in another encoding
 SHOWN = "caf\\udce9.txt"  # in a text that a tool gives to the model
 REPAIRED = "caf\ufffd.txt"  # in any other text

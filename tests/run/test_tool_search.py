@@ -21,7 +21,6 @@ from aswarm.tools import tool_search
 from tests.support.run.prefixes import breaks
 from tests.support.tools.deferred import EFFECTS, found, read_clock, search, tracker
 
-pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
 ASKED = [{"role": "user", "content": "Please."}]
 

@@ -11,7 +11,6 @@ from aswarm import Agent, Approve, AsyncSwarm, Hold, Reply, current_call
 from aswarm.testing import ScriptedModel, call
 from aswarm.tools import function_tool
 
-pytestmark = pytest.mark.anyio
 CHANGED = "the tool has changed since the question"
 NOTHING = {"type": "object", "properties": {}}
 

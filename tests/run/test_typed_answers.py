@@ -27,8 +27,6 @@ from aswarm import (
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.run.typed_scene import ROME, Hotel, Scene, Trip, final, look, told
 
-pytestmark = pytest.mark.anyio
-
 
 @dataclass
 class Point:

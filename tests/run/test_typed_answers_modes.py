@@ -13,9 +13,6 @@ from aswarm.middleware import fallback
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
 from tests.support.run.typed_scene import ROME, Hotel, Scene, Trip, final, look, told
 
-pytestmark = pytest.mark.anyio
-
-
 # --- the other modes --------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,6 @@ from aswarm.tools import Progress
 from tests.support.run.typed_desk import Database, Order, Seen, Shop, ShopModel, balance, collect, spend
 from tests.support.run.ways_to_run import FACES, answers, cancel_when, consume
 
-pytestmark = pytest.mark.anyio
 ADA = {"customer": "Ada", "points": 7}
 
 

@@ -10,8 +10,6 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError, agent_tool
 from aswarm.conversations import MemoryStore
 from aswarm.testing import ScriptedModel, call, check_history
 
-pytestmark = pytest.mark.anyio
-
 
 def of_context_and_agent(context: dict[str, Any], agent: Agent) -> str:
     raise AssertionError

@@ -18,7 +18,6 @@ from aswarm.types import UnknownCall
 from tests.support.run.ways_to_run import FACES, USER, answers, cancel_when
 
 UNKNOWN = "cancelled; its outcome is unknown"
-pytestmark = pytest.mark.anyio
 
 
 class Shop:

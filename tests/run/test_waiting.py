@@ -27,7 +27,6 @@ from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.run.one_turn import contents
 from tests.support.run.waiting_shop import Shop, stored
 
-pytestmark = pytest.mark.anyio
 EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
 
 

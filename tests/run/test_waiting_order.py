@@ -13,7 +13,6 @@ from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome, clip_res
 from aswarm.testing import ScriptedModel, call
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("concurrent", [True, False])
 async def test_calls_of_one_id_and_name(concurrent: bool) -> None:
     """A later call with the same id runs after the call that waits, because its answer would close the earlier call."""
@@ -49,7 +48,6 @@ def held(checked: CheckedCall) -> Hold | None:
     return Hold("May it look?") if checked.name == "looks" and not checked.is_approved else None
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("concurrent", [True, False])
 @pytest.mark.parametrize(
     "middleware",

@@ -10,8 +10,6 @@ from aswarm import Agent, Approve, AsyncSwarm, Reply, agent_tool, tool
 from aswarm.runs import AnswersRefused, LocalRuns, NewRun
 from aswarm.testing import ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
-
 
 @tool(approve=True)
 async def refund(order: int) -> str:

@@ -11,7 +11,6 @@ import pytest
 from tests.support.runs.cut_callers import Cut, How, PausedQueue, When, World, world
 from tests.support.sampling import every
 
-pytestmark = pytest.mark.anyio
 Operation = Callable[[], Awaitable[object]]
 Prepare = Callable[[World, str], Awaitable[Operation]]
 MOST = 40

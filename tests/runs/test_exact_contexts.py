@@ -18,7 +18,6 @@ from aswarm.conversations import SQLiteStore
 from aswarm.runs import LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
 NAME = os.fsdecode(b"caf\xe9.txt")
 START = {"mean": math.nan, "all": [math.inf, {"low": -math.inf}], "name": NAME, NAME: "NaN"}
 

@@ -19,8 +19,6 @@ from aswarm.middleware import CompletionRequest, Handlers, Middleware
 from aswarm.runs import Entry, LocalRuns, NewRun
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,9 +18,6 @@ from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_fil
 from tests.support.runtime.virtual_time import jump
 from tests.support.sql.hooks import Failures, before_statements
 
-pytestmark = pytest.mark.anyio
-
-
 APPEND, END, LOAD = (
     "SELECT id, ?, ?, ?, ? FROM aswarm_run",
     "SET status = ?, reason = ?, waits = ?, ended",

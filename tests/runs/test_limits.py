@@ -22,8 +22,6 @@ from aswarm.testing import ScriptedModel
 from tests.support.runs.kept_runs import Workshop, in_file
 from tests.support.sql.hooks import before_statements
 
-pytestmark = pytest.mark.anyio
-
 
 def test_no_limit_is_the_default() -> None:
     """A program that sets one limit changes no other limit. A web service has a value for each limit."""

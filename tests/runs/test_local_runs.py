@@ -36,8 +36,6 @@ from tests.support.runs.kept_runs import Place, Workshop, elsewhere, entries_of,
 from tests.support.sql.hooks import before_statements
 from tests.support.tools.deferred import tracker
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_another_process_reads_a_run_live(tmp_path: Path, workshop: Workshop) -> None:
     """Its reader gets the same entries, as they come, and the end."""

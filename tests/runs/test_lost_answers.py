@@ -30,7 +30,6 @@ def swarm(*answers: Any) -> AsyncSwarm:
     return AsyncSwarm(ScriptedModel(list(answers)).client())
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("new", ["Boss", NewRun("ann", messages="Hi!")], ids=["new", "without a conversation"])
 async def test_a_start_whose_commit_has_no_answer_makes_one_run(
     new: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,7 +71,6 @@ async def test_a_cancelled_start_leaves_no_run_that_nothing_executes(tmp_path: P
                 assert (await (await runs.get_run(record.id, user="ann")).wait()).status == "finished"
 
 
-@pytest.mark.anyio
 async def test_a_wait_for_a_run_of_another_process_ends_with_the_runs(tmp_path: Path) -> None:
     """Otherwise nothing would look for the end of the run any more."""
 
@@ -103,7 +101,6 @@ async def test_a_wait_for_a_run_of_another_process_ends_with_the_runs(tmp_path: 
                 await anyio.sleep(0.01)
 
 
-@pytest.mark.anyio
 @pytest.mark.processes
 async def test_a_quiet_run_of_another_process_is_cancelled_at_once(postgres: str) -> None:
     """It writes nothing that would make its process look at the database."""
@@ -126,7 +123,6 @@ async def test_a_quiet_run_of_another_process_is_cancelled_at_once(postgres: str
             assert (await others.cancel(run.id, user="ann")).status == "stopped"
 
 
-@pytest.mark.anyio
 async def test_mistakes_of_a_start_name_the_remedy() -> None:
     async with swarm() as model, MemoryStore() as store, LocalRuns(model, agents=Agent(), store=store) as runs:
         with pytest.raises(ConfigurationError, match=r"needs an agent and messages, .* it got no messages"):

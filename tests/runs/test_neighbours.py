@@ -14,8 +14,6 @@ from aswarm.runs import LocalRuns, NewRun, RunRecord
 from aswarm.testing import Request, ScriptedModel, call
 from tests.runs.test_own_executors import OneAfterAnother
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryStore | SQLiteStore:

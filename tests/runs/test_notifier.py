@@ -21,8 +21,6 @@ from aswarm.testing import call
 from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_file, in_memory, reading
 from tests.support.sql.hooks import before_statements
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_readers_in_any_order_see_each_entry_once(seed: int) -> None:

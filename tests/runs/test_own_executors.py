@@ -13,8 +13,6 @@ from aswarm.runs import NewRun, ShuttingDown
 from aswarm.testing import ScriptedModel, call
 from tests.support.runs.own_executors import OneAfterAnother
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_an_executor_of_ones_own_needs_public_names_only() -> None:
     """It starts, waits, answers, sends and cancels as the others do."""

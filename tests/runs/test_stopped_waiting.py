@@ -17,8 +17,6 @@ from aswarm.tools import ToolFailure
 from aswarm.types import UnknownCall
 from tests.support.runtime.virtual_time import jump
 
-pytestmark = pytest.mark.anyio
-
 INTERRUPTED, OUTCOME_UNKNOWN = "not run: interrupted", "cancelled; its outcome is unknown"
 HI = {"role": "user", "content": "Hi"}
 

@@ -28,7 +28,7 @@ from tests.support.serve.wire_checks import AguiReader, VercelReader
 from tests.support.sql.hooks import before_statements
 from tests.support.tools.deferred import found
 
-pytestmark = [pytest.mark.anyio, pytest.mark.processes]
+pytestmark = pytest.mark.processes
 
 UNKNOWN = "cancelled; its outcome is unknown"
 NEW = NewRun("ann", "c", [{"role": "user", "content": "Go"}], run_id="r", context_variables={"kept": 1})

@@ -12,7 +12,6 @@ from aswarm.conversations import Conversation, MemoryStore
 from aswarm.runs import LocalRuns, NewRun, fold
 from aswarm.testing import ScriptedModel, call, check_history
 
-pytestmark = pytest.mark.anyio
 CALLS = [call("ask", call_id="a"), call("look", call_id="l")]
 
 

@@ -267,7 +267,6 @@ def test_a_loop_that_is_gone_takes_its_client_along(transport: Transport, monkey
     assert left <= 1
 
 
-@pytest.mark.anyio
 async def test_a_callers_client_is_never_closed() -> None:
     """A client that was passed in stays open after `aclose()` and after `async with`."""
     client = ScriptedModel(["one", "two"]).client()

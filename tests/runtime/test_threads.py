@@ -18,7 +18,6 @@ from aswarm.testing import ScriptedModel, call
 from tests.support.run.one_turn import contents
 from tests.support.run.one_turn import run_turn as run_quick_turn
 
-pytestmark = pytest.mark.anyio
 run_turn = functools.partial(run_quick_turn, seconds=20)  # threads may have to wait for a processor
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import anyio
-import pytest
 
 from aswarm._runtime.backend import call_later
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_a_call_can_be_cancelled() -> None:

@@ -19,8 +19,6 @@ from aswarm.skills import Skills, skills
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.skills.folders import write_skill
 
-pytestmark = pytest.mark.anyio
-
 SCRIPT = "total = sum([await price(item) for item in ['tea', 'jam']])\nprint(total)"
 
 

@@ -23,8 +23,6 @@ from aswarm._sql.sqlite import SQLiteConnection, in_memory
 from aswarm._sql.transactions import PendingTransaction, Schema, Transaction, single
 from tests.support.sql.hooks import before_statements
 
-pytestmark = pytest.mark.anyio
-
 SCHEMA = Schema(1, 1, "a list", ("CREATE TABLE item (name TEXT PRIMARY KEY)",))
 COUNT = "SELECT count(*) FROM item"
 

@@ -86,7 +86,6 @@ async def until_dead(processes: Processes, name: str) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.anyio
 async def test_a_process_that_is_killed_is_dead(place: str, database: SQLiteFile | PostgresServer) -> None:
     """A process that is stopped by SIGSTOP is alive, for however long."""
     processes = Processes(database, "own")
@@ -99,7 +98,6 @@ async def test_a_process_that_is_killed_is_dead(place: str, database: SQLiteFile
             await until_dead(processes, "other")
 
 
-@pytest.mark.anyio
 async def test_one_process_finds_a_death_at_a_time(database: SQLiteFile | PostgresServer) -> None:
     """The work of the dead process is taken once."""
     one, two = Processes(database, "one"), Processes(database, "two")
@@ -110,7 +108,6 @@ async def test_one_process_finds_a_death_at_a_time(database: SQLiteFile | Postgr
 
 
 @pytest.mark.processes
-@pytest.mark.anyio
 async def test_a_forked_child_does_not_keep_its_parent_alive(database: SQLiteFile | PostgresServer) -> None:
     """Nor does its end release the lock of the parent."""
     one, two = Processes(database, "one"), Processes(database, "two")
@@ -131,7 +128,6 @@ async def test_a_forked_child_does_not_keep_its_parent_alive(database: SQLiteFil
 
 
 @pytest.mark.processes
-@pytest.mark.anyio
 async def test_the_version_changes_when_another_process_writes(
     place: str, database: SQLiteFile | PostgresServer
 ) -> None:
@@ -152,7 +148,6 @@ async def test_the_version_changes_when_another_process_writes(
     await other.aclose()
 
 
-@pytest.mark.anyio
 async def test_a_database_in_memory_has_one_process() -> None:
     """No other one is dead."""
     processes = Processes(memory(SCHEMA))

@@ -225,7 +225,6 @@ def test_a_good_middleware_for_asyncio_passes(name: str) -> None:
     check_middleware(GOOD_ON_ASYNCIO[name], backends=["asyncio"])
 
 
-@pytest.mark.anyio
 async def test_it_can_be_called_inside_an_event_loop() -> None:
     """It blocks, and finds the same as outside; the loop around it is left as it is."""
     middleware, rule = BAD["group_across_a_yield"]

@@ -191,7 +191,6 @@ def test_runs_without_an_equal_are_not_compared() -> None:
     context_as_sequential(world, World(0))
 
 
-@pytest.mark.anyio
 async def test_the_first_end_of_an_answer_counts() -> None:
     """A client may close a response again."""
     answer = SimulatedAnswer(0, "model", 0, None, 0)

@@ -104,7 +104,6 @@ async def test_chunks_and_completion_say_the_same(cut: Any) -> None:
     assert "".join(fragments) == whole["tool_calls"][0]["function"]["arguments"]
 
 
-@pytest.mark.anyio
 @APIS
 async def test_steps_of_every_kind(api: Any) -> None:
     """A str, a call, calls, an Answer, a Failure, raw bytes, an exception, and functions of the request."""
@@ -136,7 +135,6 @@ def f() -> str:
     return "ok"
 
 
-@pytest.mark.anyio
 async def test_the_end_of_the_script_says_so() -> None:
     """A request beyond the script fails, and the error has its number and its last message."""
     model = ScriptedModel(["one"])
@@ -146,7 +144,6 @@ async def test_the_end_of_the_script_says_so() -> None:
         await swarm.run(Agent(), "second")
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("api", "events"), [("chat", 3), ("responses", 6)])
 async def test_streams_are_counted_and_break_where_told(api: Any, events: int) -> None:
     """`open_streams` counts bodies that are being read; `break_after` breaks after so many chunks or events."""
@@ -161,7 +158,6 @@ async def test_streams_are_counted_and_break_where_told(api: Any, events: int) -
     assert model.open_streams == 0
 
 
-@pytest.mark.anyio
 @APIS
 async def test_delays_are_on_the_clock_of_the_event_loop(api: Any) -> None:
     """`delay` and `pause` wait with anyio, so that other tasks run meanwhile."""
@@ -232,7 +228,6 @@ def without_items(message: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in message.items() if key != "responses_output"}
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_an_answer_gives_the_same_messages_over_both_apis(name: str, stream: bool) -> None:
@@ -270,7 +265,6 @@ def shape(message: Mapping[str, Any]) -> tuple[Any, ...]:
     return message["role"], message.get("content") or None, message.get("tool_calls"), message.get("tool_call_id")
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("stream", [False, True])
 async def test_items_of_hosted_tools(stream: bool) -> None:
     """They come before the text, and are sent back in order."""
@@ -285,7 +279,6 @@ async def test_items_of_hosted_tools(stream: bool) -> None:
     assert model.requests[1].body["input"][3]["type"] == "message"
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("step", [7, ["Hi"], {"content": "Hi"}])
 async def test_a_step_that_is_no_step(step: Any) -> None:
     """The script is wrong, and the error shows the step."""
@@ -295,7 +288,6 @@ async def test_a_step_that_is_no_step(step: Any) -> None:
         await AsyncSwarm(ScriptedModel([step]).client()).run(Agent(), "Hi")
 
 
-@pytest.mark.anyio
 async def test_keys_that_the_responses_api_does_not_have() -> None:
     """The script is wrong, and the error names the keys."""
     model = ScriptedModel([ScriptedAnswer("Hello", extra={"reasoning_details": []})], api="responses")
@@ -303,7 +295,6 @@ async def test_keys_that_the_responses_api_does_not_have() -> None:
         await AsyncSwarm(model.client()).run(Agent(), "Hi")
 
 
-@pytest.mark.anyio
 @APIS
 async def test_a_scripted_model_is_a_source(api: Any) -> None:
     """The swarm gets the model itself, and sends the requests that its client would send."""

@@ -11,7 +11,6 @@ from aswarm import Agent, AsyncSwarm, RunError, ToolError, agent_tool
 from aswarm.code import code_tool
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
 LEAVES = "ValueError: no such order; KeyError: 'b'; ToolError: stop"
 
 

@@ -30,7 +30,6 @@ async def echo(**arguments: Any) -> str:
     return repr(arguments)
 
 
-@pytest.mark.anyio
 async def test_the_schema_is_sent_as_it_is() -> None:
     """The tools list has name, description and parameters unchanged: unknown keywords, titles and references too."""
     model = ScriptedModel(["Hello"])
@@ -40,7 +39,6 @@ async def test_the_schema_is_sent_as_it_is() -> None:
     assert function_to_json(made(echo)) == {"type": "function", "function": function}
 
 
-@pytest.mark.anyio
 async def test_arguments_come_as_they_were_sent() -> None:
     """They are neither checked nor converted: the function gets the JSON values, by name."""
     sent = {"city": 7, "day": "2026-11-21", "more": {"a": [1.5, None, True]}}
@@ -48,7 +46,6 @@ async def test_arguments_come_as_they_were_sent() -> None:
     assert contents(response) == [repr(sent), "{}"]
 
 
-@pytest.mark.anyio
 async def test_arguments_that_are_no_object_are_refused() -> None:
     """The function does not run, and the model gets the reason."""
     response = await run_turn([made(echo)], [call("look-up", "[1]"), call("look-up", "{")])
@@ -57,7 +54,6 @@ async def test_arguments_that_are_no_object_are_refused() -> None:
     assert broken.startswith("Error: the arguments are not JSON: ")
 
 
-@pytest.mark.anyio
 async def test_arguments_that_do_not_fit_are_the_functions_error() -> None:
     """The model gets the text of Python about a missing or an unexpected argument."""
 
@@ -70,7 +66,6 @@ async def test_arguments_that_do_not_fit_are_the_functions_error() -> None:
     assert unexpected.startswith("Error: TypeError: ") and "unexpected keyword argument 'land'" in unexpected
 
 
-@pytest.mark.anyio
 async def test_context_variables_are_never_taken_from_the_model() -> None:
     """A function that names them gets the context of the run; `**arguments` never contains them."""
 
@@ -84,7 +79,6 @@ async def test_context_variables_are_never_taken_from_the_model() -> None:
     assert contents(response) == ["{'city': 'Rome'}", "Ann {'city': 'Rome'}"]
 
 
-@pytest.mark.anyio
 async def test_a_function_that_has_no_signature_can_be_offered() -> None:
     """Nothing is read from it, so a builtin will do."""
     response = await run_turn([made(dict)], [call("look-up", city="Rome")])

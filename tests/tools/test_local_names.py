@@ -60,7 +60,6 @@ async def answer(function: Any, name: str) -> str:
     return str(response.messages[1]["content"])
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("function", "name"),
     [
@@ -145,13 +144,11 @@ def local_tools() -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", ["made", "named", "find", "made_inside"])
 async def test_names_of_a_function_that_has_returned_are_found_if_the_tool_was_made_in_it(name: str) -> None:
     assert await answer(local_tools()[name], name) == "7"
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", ["bare", "listed", "outer", "items", "resource", "static", "of_function"])
 async def test_names_that_cannot_be_found_are_refused(name: str) -> None:
     """Before any request; the error names the function, the parameter and the remedy."""
@@ -161,7 +158,6 @@ async def test_names_that_cannot_be_found_are_refused(name: str) -> None:
     assert not model.requests
 
 
-@pytest.mark.anyio
 async def test_names_of_a_function_that_runs_are_found() -> None:
     """The agent, or `code_tool`, sees them when it is made."""
 
@@ -208,7 +204,6 @@ def agents_of_a_function() -> dict[str, Agent]:
     }
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("name", "expected"), [("find", "14"), ("Local", "7")])
 async def test_partials_and_callable_objects_of_an_agent_find_the_names(name: str, expected: str) -> None:
     model = ScriptedModel([call(name, q={"n": 7}), "Done."])
@@ -216,7 +211,6 @@ async def test_partials_and_callable_objects_of_an_agent_find_the_names(name: st
     assert response.messages[1]["content"] == expected
 
 
-@pytest.mark.anyio
 async def test_instructions_find_the_local_type_of_the_context() -> None:
     model = ScriptedModel(["Done."])
     await AsyncSwarm(model.client()).run(agents_of_a_function()["told"], "Go", {"shop": "Bakery"})
@@ -233,7 +227,6 @@ def returning() -> Callable[..., Any]:
     return ask
 
 
-@pytest.mark.anyio
 async def test_a_local_name_of_the_result_is_only_a_warning() -> None:
     """No call fails because of it."""
     model = ScriptedModel([call("ask", n=7), "Done."])
@@ -287,7 +280,6 @@ class Unfinished:
     field: NowhereDefined  # type: ignore[name-defined]  # noqa: F821
 
 
-@pytest.mark.anyio
 async def test_a_class_with_a_field_of_an_unknown_class_is_refused() -> None:
     """The function would get a dict, and each call would fail."""
 

@@ -13,8 +13,6 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError, Output, external_tool,
 from aswarm.testing import ScriptedModel
 from aswarm.tools import function_tool
 
-pytestmark = pytest.mark.anyio
-
 
 class Thing:
     """Has no JSON form."""

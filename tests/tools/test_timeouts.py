@@ -16,7 +16,7 @@ from tests.support.run.one_turn import contents
 from tests.support.run.one_turn import run_turn as run_quick_turn
 from tests.support.runtime.virtual_time import jump, virtual_backend
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 run_turn = functools.partial(run_quick_turn, seconds=20)  # threads may have to wait for a processor
 
 

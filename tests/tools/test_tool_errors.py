@@ -16,8 +16,6 @@ from aswarm.testing import call as made_call
 from aswarm.tools import ToolFailure
 from tests.support.run.ways_to_run import FACES, consume
 
-pytestmark = pytest.mark.anyio
-
 
 class NoSuchOrder(ToolError):
     """A kind of a user's own."""

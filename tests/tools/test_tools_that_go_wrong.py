@@ -18,7 +18,6 @@ from aswarm.tools import ToolFailure
 from tests.support.run import one_turn
 from tests.support.run.one_turn import contents
 
-pytestmark = pytest.mark.anyio
 # trio's cancellation exception cannot be made by hand.
 ON_ASYNCIO = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 

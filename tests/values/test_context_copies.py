@@ -214,7 +214,6 @@ ODD: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("make", ODD.values(), ids=ODD.keys())
 async def test_a_context_of_the_caller_of_any_kind_is_no_error(make: Callable[[], Any], face: str) -> None:
@@ -232,7 +231,6 @@ async def test_a_context_of_the_caller_of_any_kind_is_no_error(make: Callable[[]
     assert "odd" in left[0].context_variables
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("make", ODD.values(), ids=ODD.keys())
 @pytest.mark.parametrize("returned", [True, False])

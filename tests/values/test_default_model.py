@@ -8,7 +8,6 @@ from aswarm import Agent, AsyncSwarm, Swarm
 from aswarm.testing import ScriptedModel
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("agent", "swarm", "environment", "expected"),
     [

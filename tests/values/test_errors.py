@@ -46,7 +46,6 @@ def test_a_broken_stream_may_be_tried_again() -> None:
     assert StreamInterrupted("x", status_code=400, retryable=False).retryable is False
 
 
-@pytest.mark.anyio
 async def test_a_traceback_and_a_pickle_of_an_internal_error_have_its_public_class() -> None:
     """The program of the reader never sees a name that it cannot catch, also in the record of a run."""
     async with AsyncSwarm(ScriptedModel(["Hi!"])) as swarm, MemoryStore() as store:

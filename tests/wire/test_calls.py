@@ -70,7 +70,6 @@ async def test_calls_written_as_text(way: str) -> None:
     assert (seen.called, seen.response.text, seen.response.stop) == ([], said, "answer")
 
 
-@pytest.mark.anyio
 async def test_the_same_on_both_backends() -> None:
     """One of the difficult shapes has the same result on asyncio and on trio."""
     for way in WAYS:

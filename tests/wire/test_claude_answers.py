@@ -12,8 +12,6 @@ from tests.support.anthropic_rules import Answer, AnthropicRules, text, thinking
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.anyio
-
 
 def usage_of(begun: Json, ended: Json) -> Json:
     """The usage of a stream whose first and last event report these counts."""

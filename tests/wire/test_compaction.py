@@ -16,8 +16,6 @@ from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_h
 from aswarm.tools import tool
 from tests.support.openai_rules import AZURE, OPENAI, OpenAIRules
 
-pytestmark = pytest.mark.anyio
-
 Json = dict[str, Any]
 SETTINGS: Json = {"context_management": [{"type": "compaction", "compact_threshold": 1000}]}
 

@@ -17,8 +17,6 @@ from aswarm._wire.failures import headers_of, is_retryable_status, may_pass, pro
 from aswarm.errors import StreamInterrupted
 from aswarm.testing import Failure, ScriptedModel
 
-pytestmark = pytest.mark.anyio
-
 NOW = datetime(2025, 11, 20, 12, 0, tzinfo=UTC)
 
 

@@ -25,8 +25,6 @@ from tests.support.openai_rules import OpenAIRules
 from tests.support.runtime.virtual_time import virtual_backend
 from tests.support.wire.caching_model import CachingModel
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:

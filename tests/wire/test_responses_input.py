@@ -94,7 +94,6 @@ def test_a_request_that_may_be_changed_shares_nothing() -> None:
     assert replace(request, max_retries=0)._known is request._known
 
 
-@pytest.mark.anyio
 async def test_a_middleware_may_change_earlier_messages() -> None:
     """Its change reaches the model in each request, although the run converts each message once."""
 

@@ -18,7 +18,6 @@ from tests.support.openai_rules import OpenAIRules
 from tests.support.run.prefixes import breaks
 from tests.support.tools.deferred import found, read_clock, search, tracker
 
-pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
 ASKED = [{"role": "user", "content": "Please."}]
 MODEL = "gpt-5.6"

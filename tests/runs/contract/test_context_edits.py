@@ -11,8 +11,6 @@ from aswarm.runs import AnswersRefused, CallAnswer, ContextEdit, NewRun, Run
 from aswarm.testing import call
 from tests.support.runs.kept_runs import Open, Place, Workshop, also_durable, entries_of
 
-pytestmark = pytest.mark.anyio
-
 NOTE = call("note", text="new")
 
 

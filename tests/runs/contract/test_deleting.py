@@ -12,8 +12,6 @@ from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun
 from aswarm.testing import call
 from tests.support.runs.kept_runs import Open, Workshop, also_durable
 
-pytestmark = pytest.mark.anyio
-
 ERASE = [call("erase", name="a file", call_id="e"), "It is gone."]
 
 

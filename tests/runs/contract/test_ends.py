@@ -12,8 +12,6 @@ from aswarm.runs import Limits, ShuttingDown, TooManyRuns
 from aswarm.testing import Failure, call
 from tests.support.runs.kept_runs import Open, Workshop, also_durable, entries_of
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_cancelled_run_lists_its_unknown_calls(place: Open) -> None:
     """Stopping returns after the end of the tools; the first reason counts, and the conversation goes on."""

@@ -5,14 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
-
 from aswarm import Agent
 from aswarm.middleware import spill_results
 from aswarm.testing import Request, call
 from tests.support.runs.kept_runs import Open, Place, also_durable
-
-pytestmark = pytest.mark.anyio
 
 
 def rows() -> str:

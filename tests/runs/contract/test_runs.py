@@ -21,8 +21,6 @@ from aswarm.runs import (
 from aswarm.testing import ScriptedAnswer, call
 from tests.support.runs.kept_runs import Open, Workshop, also_durable, entries_of
 
-pytestmark = pytest.mark.anyio
-
 LONG = [call("look", number=1), call("transfer_to_clerk"), ScriptedAnswer("All is well.")]
 
 

@@ -10,8 +10,6 @@ from aswarm.runs import AnswersRefused, CallAnswer, Limits, NewRun
 from aswarm.testing import ScriptedModel, call
 from tests.support.runs.kept_runs import Open, Workshop, also_durable
 
-pytestmark = pytest.mark.anyio
-
 BOOK = [call("book", call_id="b"), "Booked."]
 NOTHING_KEPT = Limits(kept_runs=0, kept_seconds=0, kept_bytes=0)
 
