@@ -10,7 +10,6 @@ from aswarm import Response, tool
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.entry_recorder import EntryRecorder
-from aswarm._record.facts import Facts
 from aswarm._run.options import RunOptions
 from aswarm._tools.directory import AgentDirectory
 from tests.support.code.coded import USER, agent_of, swarm_of, unknown
@@ -41,7 +40,7 @@ async def recorded(code: str, functions: list[Any], before: Sequence[Entry] = ()
     def mismatch(turn: int, parts: str) -> Any:
         raise AssertionError((turn, parts))
 
-    recorder = EntryRecorder(log, maker, AgentDirectory((agent,)), mismatch, facts=Facts(before))
+    recorder = EntryRecorder(log, maker, AgentDirectory((agent,)), mismatch, recorded=before)
     return log, await swarm_of(code)._run_to_end(RunOptions(agent, [USER], None, run_id="r"), recorder)
 
 

@@ -145,17 +145,17 @@ async def test_an_item_that_another_program_has_taken(tmp_path: Path) -> None:
     async with Journal(tmp_path / "run.sqlite", {"agent": "Agent"}) as journal:
         for number, script in enumerate(([call("look")], ["Done."])):
             item = AsyncSwarm(ScriptedModel(script).client())
-            find = journal._find
+            take = journal._file.take
 
-            async def found(*arguments: Any, find: Any = find) -> Any:
-                stored = await find(*arguments)
+            async def taken(*arguments: Any, take: Any = take) -> Any:
+                item = await take(*arguments)
                 await journal._file.run(single, "UPDATE aswarm_run SET attempt = 7")
-                return stored
+                return item
 
-            journal._find = found  # type: ignore[method-assign]
-            journal.failure = None
+            journal._file.take = taken  # type: ignore[method-assign]
+            journal._file.failure = None
             options = RunOptions(Agent(functions=[look]), "Hi")
             with pytest.raises(RunError, match="cannot be written: another program has changed the journal"):
                 await journal.run(str(number), options, item._run_to_end)
-            journal._find = find  # type: ignore[method-assign]
+            journal._file.take = take  # type: ignore[method-assign]
     assert ran == []

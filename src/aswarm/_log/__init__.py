@@ -1,1 +1,1 @@
-"""The log: all tables and transactions of runs and conversations, for SQLite and PostgreSQL."""
+"""The log: all tables and transactions of runs, conversations and items of batches, for SQLite and PostgreSQL."""

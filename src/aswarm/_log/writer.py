@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Literal, TypeAlias
 
 from aswarm._sql.database import Database
@@ -15,7 +16,7 @@ from aswarm._sql.transactions import PendingTransaction, Transaction
 from aswarm._values.errors import ConfigurationError
 
 from . import runs as log
-from .runs import LogRow
+from .runs import Ending, LogRow
 
 # The row that was written; None without entries; False if another attempt has started.
 Written: TypeAlias = LogRow | Literal[False] | None
@@ -73,6 +74,13 @@ class LogWriter:
         written = await self._database.submit(self._write_durable, self._note, durable=True, notifies=True)
         return written is not False
 
+    async def end(self, last: bytes, ending: Ending, at: int) -> bool:
+        """Write all entries and the last entry, and end the run, like `commit`. `at`: the time of the last entry."""
+        self.unschedule()
+        write = partial(self._write_end, last, ending, at)
+        written = await self._database.submit(write, self._note, durable=True, notifies=True)
+        return written is not False
+
     def row(self, last: bytes | None = None) -> LogRow | None:
         """Return the unwritten entries and `last` as a row of the log."""
         lines = [*self._unwritten, *(() if last is None else (last,))]  # the event loop may add entries meanwhile
@@ -89,6 +97,11 @@ class LogWriter:
     def _write_durable(self) -> Transaction[Written]:
         # Without a change, a commit does not wait for the disk. So it writes the last row again, if it may not be there.
         return self._write(self.row() or self._not_durable)
+
+    def _write_end(self, last: bytes, ending: Ending, at: int) -> Transaction[Written]:
+        row = self.row(last)
+        assert row is not None  # noqa: S101 - it has the last entry
+        return row if (yield from log.end(self.run_id, self.attempt, row, ending, at)) else False
 
     def _note(self, job: PendingTransaction) -> None:
         row: Written = job.value

@@ -16,7 +16,7 @@ runs again, and the table applies to the calls inside.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -74,7 +74,7 @@ class EntryRecorder(Recorder):
     """Records one attempt of a run in a log.
 
     `add`: records an entry.
-    `facts`: the recorded facts of earlier attempts.
+    `recorded`: the entries of earlier attempts.
     `agents`: finds the agents of recorded handoffs.
     `mismatch`: returns the error for a request that differs from the recorded request. Its arguments are the number of the
     request, and the parts that differ.
@@ -88,7 +88,7 @@ class EntryRecorder(Recorder):
         agents: AgentDirectory,
         mismatch: Callable[[int, str], ConfigurationError],
         *,
-        facts: Facts | None = None,
+        recorded: Iterable[Entry] = (),
         stop: Callable[[], None] | None = None,
         deltas: bool = True,
     ) -> None:
@@ -97,7 +97,7 @@ class EntryRecorder(Recorder):
         self._maker = maker
         self._agents = agents
         self._mismatch = mismatch
-        self._facts = facts or Facts()
+        self._facts = Facts(recorded)
         # The first attempt has nothing to replay, so it adds every entry without a check.
         self.add: Callable[[Entry], None] = sink.add if self._facts.is_empty else self._add_new
         self._stop = stop

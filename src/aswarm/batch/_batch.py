@@ -12,17 +12,20 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from types import TracebackType
-from typing import Generic, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 from aswarm._values.foreign_names import explained
 from aswarm._values.output import T_co
 from aswarm._values.text import NO_RUN
 from aswarm.extensions import BackgroundTask
 
-from ._host import ConcurrencyLimit, ItemJournal, LimitsOfSwarm, RunToEnd
+from ._host import ConcurrencyLimit, LimitsOfSwarm, RunToEnd
 from ._item import AnyOutcome, Completed, Failed, Items, check_items
 from ._runner import Runner
 from ._settings import BatchSettings
+
+if TYPE_CHECKING:
+    from ._journal import Journal
 
 logger = logging.getLogger("aswarm")
 
@@ -80,7 +83,7 @@ class Batch(AsyncIterator[Completed[T_co] | Failed], Generic[T_co]):
         self._was_opened = self._is_open = True
         return self
 
-    async def _journal(self, stack: AsyncExitStack) -> ItemJournal | None:
+    async def _journal(self, stack: AsyncExitStack) -> Journal | None:
         if self._path is None:
             return None
         from ._journal import Journal  # noqa: PLC0415 - sqlite3 is imported only for a journal

@@ -1,8 +1,8 @@
-"""Protocols of the parts that a swarm gives to a batch: the rate limits, the journal, and a function that runs an item."""
+"""Protocols of the parts that a swarm gives to a batch: the rate limits, and a function that runs an item."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
 
@@ -44,28 +44,4 @@ class LimitsOfSwarm(Protocol):
 
     def count_earlier(self, requests: Iterable[tuple[float, int]], /) -> None:
         """Count requests of an earlier process, by their age in seconds and their tokens."""
-        ...
-
-
-class ItemJournal(Protocol):
-    """An open journal, which records the items."""
-
-    @property
-    def failure(self) -> BaseException | None:
-        """The error after which the journal can no longer be written, or None."""
-        ...
-
-    async def recent_requests(self, seconds: float, /) -> list[tuple[float, int]]:
-        """Return the age in seconds and the tokens of each completion that finished in the last `seconds`."""
-        ...
-
-    async def run(
-        self,
-        item_id: str,
-        options: Any,
-        run: Callable[[Any, Any], Awaitable[Response]],
-        own_context: Mapping[str, Any] | None,
-        /,
-    ) -> Response:
-        """Run an item, or continue it. For a finished item, return the recorded response."""
         ...

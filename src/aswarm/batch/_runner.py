@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable
 from contextlib import aclosing, suppress
 from contextvars import copy_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
@@ -22,9 +22,12 @@ from aswarm._values.errors import RunError
 from aswarm._values.usage import Usage
 from aswarm.middleware._retry import Retries
 
-from ._host import ConcurrencyLimit, ItemJournal, RunToEnd
+from ._host import ConcurrencyLimit, RunToEnd
 from ._item import AnyOutcome, Completed, Failed, Item, Items, as_item, read_items, response_of
 from ._settings import BatchSettings
+
+if TYPE_CHECKING:
+    from ._journal import Journal
 
 
 class Runner:
@@ -36,7 +39,7 @@ class Runner:
         items: Items,
         settings: BatchSettings,
         limit: ConcurrencyLimit,
-        journal: ItemJournal | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self._run_to_end = run_to_end
         self._items = items

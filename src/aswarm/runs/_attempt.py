@@ -20,7 +20,6 @@ from aswarm._log.stored import RunRecord
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.entry_recorder import EntryRecorder
-from aswarm._record.facts import Facts
 from aswarm._run.current_call import failing_exits
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError, StoreError, is_exit
 from aswarm.conversations import Change, Conflict
@@ -151,8 +150,8 @@ class Execution:
 
     async def _run_to_end(self, stop: Callable[[], None] | None = None) -> None:
         """Execute and record the run. `stop`: see `EntryRecorder`."""
-        run, facts = self._run, Facts(self._recorded)
-        recorder = EntryRecorder(self, run.maker, run.agents, self._mismatch, facts=facts, stop=stop)
+        run = self._run
+        recorder = EntryRecorder(self, run.maker, run.agents, self._mismatch, recorded=self._recorded, stop=stop)
         async with aclosing(run.open(recorder)) as events:
             async for event in events:
                 recorder.record(event)

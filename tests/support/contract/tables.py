@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 
 from aswarm._log.conversations import SCHEMA as STORE
-from aswarm.batch._journal import _SCHEMA as JOURNAL
+from aswarm._log.items import SCHEMA as JOURNAL
 from aswarm.cli._exits import ExitCode
 from docs._site import reference, signatures
 from tests.support.contract import scenes

@@ -18,9 +18,9 @@ import anyio
 
 from aswarm import Agent, AsyncSwarm, tool
 from aswarm._log.conversations import SCHEMA as STORE
+from aswarm._log.items import SCHEMA as JOURNAL
 from aswarm._sql import postgres, sqlite
 from aswarm._sql.transactions import Schema
-from aswarm.batch._journal import _SCHEMA as JOURNAL
 from aswarm.conversations import SQLiteStore
 from aswarm.runs import LocalRuns, NewRun
 from aswarm.testing import ScriptedModel, call
