@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Hold, Reply, Response, Result, agent_tool, current_call, tool
-from aswarm._values.messages import STARTED_INSIDE
 from aswarm.guards import CheckedCall, guard_tool
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import Request, ScriptedModel, call, check_history
@@ -451,7 +450,7 @@ async def test_a_middleware_in_which_a_call_has_run_leaves_its_call_unknown() ->
 
     def asks_late(handlers: Handlers) -> Handlers:
         async def call_tool(*_: Any) -> ToolOutcome:
-            raise Hold("May it look?", data={STARTED_INSIDE: True})
+            raise Hold("May it look?", data={"started_inside": True})
 
         return replace(handlers, call_tool=call_tool)
 

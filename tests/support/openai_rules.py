@@ -6,7 +6,7 @@ which models accept the fields of prompt caching, and that a choice of tools nam
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -17,8 +17,7 @@ from openai.types.chat.completion_create_params import (
 from openai.types.shared import chat_model
 from pydantic import TypeAdapter, ValidationError
 
-from aswarm.testing import Request, ScriptedModel
-from aswarm.testing._scripted_model import Script
+from aswarm.testing import Request, ScriptedModel, Step
 from tests.support.wire.response_bodies import TYPES_ARE_COMPLETE, check_body, read_to_end
 
 Json = dict[str, Any]
@@ -49,7 +48,13 @@ class OpenAIRules(ScriptedModel):
         refused: The refused requests, with the reason.
     """
 
-    def __init__(self, script: Script, *, refusing: Collection[str] = (), allowed_tools: bool = True) -> None:
+    def __init__(
+        self,
+        script: Iterable[Step | Callable[[Request], Step]] | Callable[[Request], Step],
+        *,
+        refusing: Collection[str] = (),
+        allowed_tools: bool = True,
+    ) -> None:
         super().__init__(script, api="responses")
         self._refusing = REFUSING | set(refusing)
         self._allowed_tools = allowed_tools

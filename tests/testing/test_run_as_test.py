@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, Hold, current_call, tool
-from aswarm._record.entries import Entry
-from aswarm.runs import show_everything
+from aswarm.runs import Entry, show_everything
 from aswarm.testing import ScriptedAnswer, call, run_as_test
 from tests.support.serve.served import Served, served
 

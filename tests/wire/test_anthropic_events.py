@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm import CompletionError
-from aswarm._values.usage import Usage
+from aswarm import CompletionError, Usage
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.anthropic_blocks import blocks_to_replay, message_of
 from aswarm._wire.anthropic_events import AnthropicReader

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from aswarm._wire.accumulator import Accumulator, Completion
+from aswarm.extensions import Accumulator, Completion
 from tests.support.wire.wire_cases import chunk
 
 Json = dict[str, Any]
