@@ -8,7 +8,7 @@ import re
 import pytest
 
 from aswarm import CompletionError
-from aswarm._wire.accumulator import Accumulator
+from aswarm.extensions import Accumulator
 from tests.support.wire.accumulated import Json, accumulate, deltas_of, message_of, whole
 from tests.support.wire.wire_cases import chunk, fragment
 
@@ -55,14 +55,6 @@ def test_an_error_that_is_only_a_finish_reason() -> None:
     with pytest.raises(CompletionError, match=r"^the provider ended the completion with finish_reason 'error'$"):
         accumulator.feed(chunk({}, "error"))
     assert accumulator.text == "Hel"
-
-
-def test_a_finish_reason_is_kept_from_being_erased() -> None:
-    """A null finish reason after the real one (Azure's late chunks) does not take it back."""
-    assert (
-        accumulate([chunk({"content": "a"}), chunk({}, "length"), chunk({"content": None}, None)]).finish_reason
-        == "length"
-    )
 
 
 def test_a_chunk_of_another_shape_is_quoted() -> None:

@@ -78,12 +78,6 @@ def test_text_around_parts_is_one_part_however_it_was_cut(pieces: list[str]) -> 
     assert message_of(*texts, {"content": [thinking]}, *texts)["content"] == [said, thinking, said]
 
 
-def test_a_function_call_alone_is_kept_as_the_provider_sent_it() -> None:
-    """A `function_call` with no `tool_calls` is the provider's key: merged and echoed, never a call."""
-    message = message_of({"function_call": {"name": "f", "arguments": "{"}}, {"function_call": {"arguments": "}"}})
-    assert (message["function_call"], message["tool_calls"]) == ({"name": "f", "arguments": "{}"}, None)
-
-
 def pieces(kind: str, *texts: str) -> list[list[Any]]:
     """The content of several chunks, each a list with one part."""
     return [[{"type": kind, kind: text}] for text in texts]

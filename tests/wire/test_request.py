@@ -82,13 +82,6 @@ def test_a_setting_of_none_is_not_sent(key: str) -> None:
     assert key not in body_of(Agent(model_settings={key: None}), () if key == "tools" else (TOOL,))
 
 
-def test_the_runs_tool_choice_wins_over_the_settings() -> None:
-    """The settings do not force a choice again that the run has relaxed; without it the settings' choice holds."""
-    agent = Agent(model_settings={"tool_choice": "required"})
-    assert body_of(agent, (TOOL,), tool_choice="auto")["tool_choice"] == "auto"
-    assert body_of(agent, (TOOL,))["tool_choice"] == "required"
-
-
 def test_stream_options_of_the_settings() -> None:
     """The settings' stream_options hold for streams, and are left out otherwise: OpenAI refuses them there."""
     agent = Agent(model_settings={"stream_options": {"include_usage": False}})

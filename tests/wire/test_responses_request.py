@@ -258,16 +258,10 @@ def test_calls_and_answers_of_another_provider_become_items() -> None:
 
 
 def test_a_refusal_is_sent_as_text() -> None:
-    """The message of another provider has no item that could hold it."""
-    message = {"role": "assistant", "content": None, "refusal": "No."}
-    assert input_of(USER, message)[1:] == [said("No.")]
-
-
-def test_a_refusal_in_parts_is_sent_as_text() -> None:
-    """As the chat API takes it back."""
+    """The message of another provider has no item that could hold it. The chat API takes a refusal in parts, too."""
     parts = [{"type": "refusal", "refusal": "No, "}, {"type": "refusal", "refusal": "never."}]
-    message = {"role": "assistant", "content": parts}
-    assert input_of(USER, message)[1:] == [said("No, never.")]
+    for message in ({"content": None, "refusal": "No, never."}, {"content": parts}):
+        assert input_of(USER, {"role": "assistant", **message})[1:] == [said("No, never.")]
 
 
 def replayed(**changes: Any) -> list[Any]:
