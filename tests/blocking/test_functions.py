@@ -16,9 +16,10 @@ import trio
 from aswarm import Agent, Response, RunError, Swarm, tool
 from aswarm.testing import ScriptedAnswer, call, check_history
 from aswarm.tools import ToolFailure
-from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume, results
+from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume
 from tests.support.blocking.plain_client import BlockingClient
 from tests.support.providers.bodies import completion
+from tests.support.run.one_turn import contents
 
 every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 every_face = pytest.mark.parametrize("face", FACES)
@@ -67,7 +68,7 @@ def test_plain_functions_run_in_the_callers_thread(place: Place, face: str, clie
     names = ["thread", "light", "together", "bounded", "left"]
     with Swarm(client([call(name) for name in names], "Done")) as swarm:
         response = place(lambda: consume(swarm, agent, face))
-    assert results(response) == ["caller", "caller", "another", "another", "another"]
+    assert contents(response) == ["caller", "caller", "another", "another", "another"]
     assert seen == {"instructions": "caller"}
 
 
@@ -87,7 +88,7 @@ def test_a_hook_is_asked_in_the_callers_thread(place: Place, is_async: bool) -> 
 
     with Swarm(BlockingClient(call("fail"), "Done"), tool_error=async_hook if is_async else hook) as swarm:
         response = place(lambda: swarm.run(Agent(functions=[fail]), "Go"))
-    assert results(response) == ["async" if is_async else "ValueError in caller"]
+    assert contents(response) == ["async" if is_async else "ValueError in caller"]
 
 
 @every_face
@@ -116,7 +117,7 @@ def test_async_functions_run_in_one_thread(place: Place) -> None:
             swarm.run(agent, "Go"),
             pool.submit(swarm.run, agent, "Go").result(),
         ]
-    assert [results(response) for response in responses] == [["another"]] * 3
+    assert [contents(response) for response in responses] == [["another"]] * 3
     assert len(set(seen)) == 1
 
 
@@ -143,7 +144,7 @@ def test_a_context_variable_that_a_plain_function_sets(place: Place, face: str) 
         context = contextvars.copy_context()
         after, response = context.run(place, work)
     assert after == "by the function"
-    assert results(response) == ["by the caller", "by the function", "by the function"]
+    assert contents(response) == ["by the caller", "by the function", "by the function"]
 
 
 def current() -> str:
@@ -173,7 +174,7 @@ def test_a_context_variable_that_the_run_sets(place: Place) -> None:
 
     def work(functions: list[Any]) -> tuple[str, list[str]]:
         response = Swarm(Traced()).run(Agent(functions=functions), "Go")
-        return TRACE.get(), results(response)
+        return TRACE.get(), contents(response)
 
     after, told = contextvars.copy_context().run(place, lambda: work([look]))
     assert (after, told[0]) == ("none", "of the run")
@@ -188,7 +189,7 @@ def test_within_trio() -> None:
         return swarm.run(Agent(functions=[quick, thread]), "Go")
 
     with Swarm(BlockingClient([call("quick"), call("thread")], "Done")) as swarm:
-        assert results(trio.run(main)) == ["quick", "caller"]
+        assert contents(trio.run(main)) == ["quick", "caller"]
 
 
 @every_client
@@ -197,12 +198,12 @@ def test_a_run_inside_a_function(place: Place, client: Callable[..., Any]) -> No
     """A plain function may run the same Swarm; its functions are in the same thread again."""
 
     def deeper() -> str:
-        return ", ".join(results(swarm.run(Agent(functions=[thread, quick]), "Deeper")))
+        return ", ".join(contents(swarm.run(Agent(functions=[thread, quick]), "Deeper")))
 
     steps = [call("deeper"), [call("thread"), call("quick")], "Deep", "Done"]
     with Swarm(client(*steps)) as swarm:
         response = place(lambda: swarm.run(Agent(functions=[deeper]), "Go"))
-    assert results(response) == ["caller, quick"]
+    assert contents(response) == ["caller, quick"]
 
 
 @every_place
@@ -213,7 +214,7 @@ def test_a_run_inside_an_async_function_is_refused(place: Place) -> None:
         return swarm.run(Agent(), "Deeper").text
 
     with Swarm(BlockingClient(call("deeper"), "Done")) as swarm:
-        (told,) = results(place(lambda: swarm.run(Agent(functions=[deeper]), "Go")))
+        (told,) = contents(place(lambda: swarm.run(Agent(functions=[deeper]), "Go")))
     assert told.startswith("Error: ConfigurationError: an async function cannot wait for a Swarm")
 
 
@@ -248,7 +249,7 @@ def test_a_run_that_ends_while_its_function_runs() -> None:
         swarm.run(Agent(functions=[hold, queued, fail]), "Go")
     assert called == ["hold"]
     assert caught.value.response is not None
-    assert results(caught.value.response) == ["Done", "Error: the call failed."]
+    assert contents(caught.value.response) == ["Done", "Error: the call failed."]
     check_history(caught.value.response.messages, allow_open=True)
 
 

@@ -19,9 +19,10 @@ from aswarm._blocking.caller import in_callers_thread
 from aswarm._blocking.event_loop import event_loop_thread
 from aswarm._blocking.interrupts import Interrupts
 from aswarm.testing import ScriptedAnswer, call, check_history
-from tests.support.blocking.blocking import FACES, consume, in_notebook, results, until
+from tests.support.blocking.blocking import FACES, consume, in_notebook, until
 from tests.support.blocking.plain_client import BlockingClient
 from tests.support.providers.bodies import chunks
+from tests.support.run.one_turn import contents
 
 UNKNOWN = "cancelled; its outcome is unknown"
 
@@ -69,7 +70,7 @@ def test_while_an_async_function_waits(face: str) -> None:
         assert cleaned == ["hang"]
     if face == "run":
         assert response.stop == "cancelled"
-        assert results(response) == [UNKNOWN]
+        assert contents(response) == [UNKNOWN]
         check_history(response.messages)
 
 
@@ -90,7 +91,7 @@ def test_while_a_plain_function_runs(face: str) -> None:
         response = interrupted(swarm, Agent(functions=[work]), face)
         assert seen == [KeyboardInterrupt]
     if face == "run":
-        assert results(response) == [UNKNOWN]
+        assert contents(response) == [UNKNOWN]
 
 
 def test_a_function_may_catch_it() -> None:
@@ -105,7 +106,7 @@ def test_a_function_may_catch_it() -> None:
 
     with Swarm(BlockingClient(call("confirm"), "Done")) as swarm:
         response = swarm.run(Agent(functions=[confirm]), "Go")
-    assert (results(response), response.stop) == (["no"], "answer")
+    assert (contents(response), response.stop) == (["no"], "answer")
 
 
 def test_while_a_blocking_client_waits() -> None:
@@ -306,7 +307,7 @@ def test_while_another_thread_waits() -> None:
     texts: list[str] = []
     with Swarm(BlockingClient(call("wait_for_gate"))) as swarm:
         other = threading.Thread(
-            target=lambda: texts.extend(results(swarm.run(Agent(functions=[wait_for_gate]), "Go", max_turns=1)))
+            target=lambda: texts.extend(contents(swarm.run(Agent(functions=[wait_for_gate]), "Go", max_turns=1)))
         )
         other.start()
         until(lambda: began)
@@ -314,7 +315,7 @@ def test_while_another_thread_waits() -> None:
         presser = threading.Thread(target=press)
         presser.start()
         response = interrupted(swarm, Agent(functions=[hang]))
-        assert results(response) == [UNKNOWN]
+        assert contents(response) == [UNKNOWN]
         gate.set()
         other.join()
         presser.join()
@@ -331,7 +332,7 @@ def test_a_handler_of_the_programs_own() -> None:
 
     with Swarm(BlockingClient(call("pressed"), "Done")) as swarm:
         signal.signal(signal.SIGINT, lambda number, _: calls.append(number))
-        assert results(swarm.run(Agent(functions=[pressed]), "Go")) == ["went on"]
+        assert contents(swarm.run(Agent(functions=[pressed]), "Go")) == ["went on"]
         signal.signal(signal.SIGINT, signal.default_int_handler)
     assert calls == [signal.SIGINT]
 
@@ -352,7 +353,7 @@ def test_an_alarm_that_raises() -> None:
         with Swarm(BlockingClient(call("hang"))) as swarm:
             with pytest.raises(TimeoutError) as caught:
                 swarm.run(Agent(functions=[hang]), "Go")
-            assert results(caught.value.response) == [UNKNOWN]  # type: ignore[attr-defined]
+            assert contents(caught.value.response) == [UNKNOWN]  # type: ignore[attr-defined]
             swarm.client = BlockingClient("Still here")
             assert in_notebook(lambda: swarm.run(Agent(), "Go")).text == "Still here"
     finally:

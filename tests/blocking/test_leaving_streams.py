@@ -13,8 +13,9 @@ import pytest
 from aswarm import Agent, Swarm, ToolCallStarted
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from aswarm.types import SyncEventStream
-from tests.support.blocking.blocking import CLIENTS, PLACES, results
+from tests.support.blocking.blocking import CLIENTS, PLACES
 from tests.support.blocking.plain_client import BlockingClient
+from tests.support.run.one_turn import contents
 
 every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())
 every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
@@ -79,12 +80,12 @@ def test_a_plain_function_does_not_begin_once_its_reader_has_left(leave: Any, pl
     with Swarm(client([call("first"), call("second")], "Done")) as swarm:
         run = place(lambda: leave(swarm, agent, "second"))
         assert called == ["first"]
-        assert results(run.response) == ["done"]
+        assert contents(run.response) == ["done"]
         assert run.response.stop == "cancelled"
         history = [{"role": "user", "content": "Go"}, *run.response.messages]
         response = swarm.run(agent, history, resume=True)
     assert called == ["first", "second"]
-    assert results(response) == ["done"]
+    assert contents(response) == ["done"]
     check_history([*history[1:], *response.messages])
 
 
@@ -114,7 +115,7 @@ def test_a_handoff_of_the_same_turn_answers_a_call_that_did_not_begin() -> None:
     agent = Agent(functions=[other, work])
     with Swarm(BlockingClient([call("transfer_to_other"), call("work")])) as swarm:
         run = leave_by_break(swarm, agent, "work")
-    assert results(run.response)[1] == "not run: interrupted"
+    assert contents(run.response)[1] == "not run: interrupted"
     assert run.response.agent is other
     check_history(run.response.messages)
 

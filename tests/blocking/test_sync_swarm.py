@@ -12,8 +12,9 @@ import pytest
 from aswarm import Agent, AsyncSwarm, Budget, BudgetError, CompletionError, ConfigurationError, Response, Result, Swarm
 from aswarm._blocking.sync_swarm import SwarmKeywords
 from aswarm.testing import Failure, ScriptedModel, call, check_history
-from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume, results
+from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume
 from tests.support.blocking.plain_client import BlockingClient
+from tests.support.run.one_turn import contents
 
 every_face = pytest.mark.parametrize("face", FACES)
 Place = Callable[[Callable[[], Any]], Any]
@@ -40,7 +41,7 @@ def test_a_conversation(place: Place, face: str, client: Callable[..., Any]) -> 
     with Swarm(client(*steps)) as swarm:
         response: Response = place(lambda: consume(swarm, agent, face, context_variables={"user": "Ann"}))
     check_history(response.messages)
-    assert results(response) == ["quick", "it noted", "quick"]
+    assert contents(response) == ["quick", "it noted", "quick"]
     assert (response.text, response.stop, response.agent) == ("Done", "answer", other)
     assert response.context_variables == {"user": "Ann", "seen": 1, "last": "it"}
     assert [message["sender"] for message in response.messages if message["role"] == "assistant"] == [
@@ -58,7 +59,7 @@ def test_errors_carry_what_had_happened(face: str) -> None:
         consume(swarm, Agent(functions=[quick]), face)
     assert caught.value.status_code == 400
     assert caught.value.response is not None
-    assert results(caught.value.response) == ["quick"]
+    assert contents(caught.value.response) == ["quick"]
 
 
 def test_what_cannot_be_run_is_said_before_anything_is_asked() -> None:

@@ -13,9 +13,10 @@ from openai import AsyncOpenAI
 
 from aswarm import Agent, Swarm, ToolCallFinished, ToolCallStarted, tool
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call, check_history
-from tests.support.blocking.blocking import FACES, consume, in_notebook, results, until
+from tests.support.blocking.blocking import FACES, consume, in_notebook, until
 from tests.support.blocking.plain_client import BlockingClient
 from tests.support.providers.bodies import completion
+from tests.support.run.one_turn import contents
 
 THREADS = 8
 
@@ -71,7 +72,7 @@ def test_eight_threads(client: Callable[[], Any], notebooks: int) -> None:
         for number in range(6):
             response = consume(swarm, agent, FACES[number % 3])
             check_history(response.messages)
-            assert results(response) == [here, "quick", f"Done in {here}", "quick", "apart"]
+            assert contents(response) == [here, "quick", f"Done in {here}", "quick", "apart"]
         return here
 
     def work(number: int) -> str:
@@ -95,9 +96,9 @@ def test_a_function_of_one_thread_does_not_hold_up_the_others() -> None:
         held = pool.submit(swarm.run, holder, "Go")
         until(lambda: swarm.client.requests)
         other = Swarm(BlockingClient(call("quick"), "Done"))
-        assert results(other.run(Agent(functions=[quick]), "Go")) == ["quick"]
+        assert contents(other.run(Agent(functions=[quick]), "Go")) == ["quick"]
         gate.set()
-        assert results(held.result()) == ["passed"]
+        assert contents(held.result()) == ["passed"]
 
 
 def holding() -> tuple[threading.Event, threading.Event, Callable[[], Awaitable[str]]]:
@@ -173,7 +174,7 @@ def test_a_live_function_while_the_consumer_does_something_else() -> None:
                 assert swarm.run(Agent(), "Go").text == "Done"
                 assert len(order) == 1
                 swarm.client = client
-    assert results(run.response) == ["done", "noted"]
+    assert contents(run.response) == ["done", "noted"]
     assert order == [
         "ToolCallStarted soon",
         "ToolCallFinished soon",

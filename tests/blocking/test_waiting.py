@@ -11,7 +11,8 @@ import pytest
 
 from aswarm import Agent, CallWaiting, Hold, Reply, Response, Swarm, current_call
 from aswarm.testing import ScriptedModel, call, check_history
-from tests.support.blocking.blocking import CLIENTS, FACES, consume, results
+from tests.support.blocking.blocking import CLIENTS, FACES, consume
+from tests.support.run.one_turn import contents
 
 USER = {"role": "user", "content": "Go"}
 every_face = pytest.mark.parametrize("face", FACES)
@@ -52,7 +53,7 @@ def test_a_plain_function_asks_and_gets_the_answer_in_the_callers_thread(face: s
         )
         history = stored(first)
         second = consume(swarm, agent, face, history, resume={"call_1": Reply("the second")})
-    assert (second.text, results(second)) == ("Done.", ["refunded to the second"])
+    assert (second.text, contents(second)) == ("Done.", ["refunded to the second"])
     assert ran == [(True, {"order": 7}, "the second")]
     check_history([*history, *second.messages])
 

@@ -110,19 +110,27 @@ def _run(code: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize("module", ["aswarm", "aswarm._providers.openai", "aswarm.core", "aswarm.types", "aswarm.util"])
-def test_importing_aswarm_imports_no_client(module: str) -> None:
-    """openai is imported when a client is made; httpx, httpx2 and trio not at all."""
-    heavy = ["openai", "httpx", "httpx2", "httpcore", "trio", "aiohttp"]
-    code = f"import {module}, sys; print([name for name in {heavy} if name in sys.modules])"
-    assert _run(code) == "[]"
+# The modules that are imported only by what needs them. openai is imported when a client is made; httpx, httpx2 and trio not at
+# all; a database once a store is opened.
+CLIENTS = ("openai", "httpx", "httpx2", "httpcore", "trio", "aiohttp", "anthropic", "aswarm._wire.anthropic")
+DATABASES = ("sqlite3", "psycopg")
+ROOMS = ("aswarm.graph", "aswarm.conversations", "aswarm.evals")
 
 
 @pytest.mark.processes
-def test_importing_aswarm_does_not_import_the_graph() -> None:
-    """The methods that need the graph of agents import it."""
-    code = "import aswarm, sys; print([name for name in sys.modules if name.startswith('aswarm.graph')])"
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("aswarm", (*CLIENTS, *DATABASES, *ROOMS)),
+        *((module, CLIENTS) for module in ("aswarm._providers.openai", "aswarm.core", "aswarm.types", "aswarm.util")),
+        ("aswarm.conversations", (*CLIENTS, *DATABASES)),
+        ("aswarm.evals", (*CLIENTS, "yaml", "rich")),
+        ("aswarm.repl", ("openai", "rich", "prompt_toolkit")),
+    ],
+)
+def test_an_import_imports_nothing_that_only_a_later_step_needs(module: str, heavy: tuple[str, ...]) -> None:
+    """No client, no database, no extra, and no room that this module does not need."""
+    code = f"import {module}, sys; print([name for name in sys.modules if name.startswith({heavy})])"
     assert _run(code) == "[]"
 
 

@@ -30,6 +30,7 @@ import aswarm
 from aswarm import Agent, AsyncSwarm
 from aswarm.conversations import last
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, call
+from tests.support.contract.counting import ASWARM, counting
 from tests.support.providers.loopback import spoken, sse, sse_response
 
 pytestmark = pytest.mark.asyncio
@@ -52,27 +53,7 @@ STEPS_PER_MESSAGE = {
 
 STEPS_PER_MESSAGE_IN_BLOCKS = 8  # the same, of an agent that is sent the last ones
 
-ASWARM = str(Path(aswarm.__file__).parent / "_")
 SCHEMA_BUILDER = str(Path(pydantic.__file__).parent / "_internal" / "_generate_schema.py")
-
-
-@contextmanager
-def counting(prefix: str = ASWARM) -> Iterator[Counter[str]]:
-    """Counts the frames, by function, of files whose path starts with the prefix."""
-    counts: Counter[str] = Counter()
-
-    def profile(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(prefix):
-            counts[frame.f_code.co_qualname] += 1
-
-    gc.collect()
-    gc.disable()  # the garbage of other tests would be counted
-    sys.setprofile(profile)
-    try:
-        yield counts
-    finally:
-        sys.setprofile(None)
-        gc.enable()
 
 
 @contextmanager

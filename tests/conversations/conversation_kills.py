@@ -22,9 +22,9 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +33,12 @@ from aswarm.conversations import SQLiteStore, Stored
 from aswarm.sources import CompletionRequest
 from aswarm.testing import check_history
 from tests.support.serve import chaos
+from tests.support.serve.chaos import append
 
 CHATS = [f"chat-{number}" for number in range(4)]
 TURNS = 3  # with tools; one more answers
 UNKNOWN = "cancelled; its outcome is unknown"
-LINE = 64  # bytes; divides a page, so that SIGKILL cuts no line
 Json = dict[str, Any]
-
-
-def append(path: Path, line: str) -> None:
-    """Append a line, whole or not at all."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.write(file, f"{line:<{LINE - 1}}\n".encode())
-    os.close(file)
 
 
 class Model:
@@ -184,20 +177,6 @@ def _block(messages: list[Json]) -> int:
     return next((at for at, message in enumerate(messages) if message["role"] != "tool"), len(messages))
 
 
-def in_child(folder: Path, pause: float, *, is_disturbed: bool) -> int:
-    """Start a process that works; its id."""
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        random.seed()
-        asyncio.run(work(folder, pause, is_disturbed=is_disturbed))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(1)  # only SIGKILL ends it
-
-
 def wait_for_work(folder: Path) -> None:
     """Wait until the process has begun another call, for at most a second."""
     before = _size(folder / "begun")
@@ -250,7 +229,7 @@ def main(kills: int, seed: int, *kinds: str) -> None:
             stack.enter_context(chaos.load())
         for _ in range(kills):
             pauses = [luck.choice([0, 0.002, 0.01]) for _ in range(1 + ("two" in kinds))]
-            pids = [in_child(folder, pause, is_disturbed=bool(kinds)) for pause in pauses]
+            pids = [chaos.forked(partial(work, folder, pause, is_disturbed=bool(kinds))) for pause in pauses]
             if luck.random() < 0.8:  # the others are killed while they begin
                 wait_for_work(folder)
             if kinds:

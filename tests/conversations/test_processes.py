@@ -25,16 +25,3 @@ def test_a_process_that_is_killed_leaves_valid_conversations() -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.startswith("12 kills")
-
-
-def test_importing_conversations_imports_no_database() -> None:
-    """A database is imported once a store is opened, and `import aswarm` does not import conversations."""
-    heavy = ("sqlite3", "psycopg", "openai", "httpx", "aswarm.conversations")
-    code = f"""
-import sys, aswarm
-print([name for name in {heavy!r} if name in sys.modules])
-import aswarm.conversations
-print([name for name in {heavy!r} if name in sys.modules])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["[]", "['aswarm.conversations']"]

@@ -90,18 +90,6 @@ def test_from_pytest(tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))) == 2
 
 
-@pytest.mark.processes
-def test_importing_evals_needs_no_extra_and_no_client() -> None:
-    """Importing it imports no extra and no client, and `import aswarm` does not import it."""
-    heavy = ["openai", "httpx", "httpx2", "trio", "yaml", "rich"]
-    code = (
-        "import sys, aswarm; print('aswarm.evals' in sys.modules); "
-        f"import aswarm.evals; print([name for name in {heavy} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240)
-    assert done.stdout == "False\n[]\n", done.stderr
-
-
 @pytest.mark.asyncio
 async def test_a_real_server(monkeypatch: pytest.MonkeyPatch, nothing_left: list[dict[str, Any]]) -> None:
     """Without a `swarm`, the evaluation makes a swarm from the environment and closes it."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from aswarm.evals import Attempt, Case, CaseReport, Report, evaluate
 from aswarm.testing import Failure, call
 from tests.support.evals.evaluated import desk, swarm_that
+from tests.support.repl.chats import Tty
 
 outcomes = st.lists(st.lists(st.sampled_from(["passed", "failed", "error"]), max_size=8), max_size=6)
 
@@ -101,11 +102,6 @@ async def test_plain_data_has_swarms_keys() -> None:
 CASES = [Case("Hi", function=None), Case("Hi", function="book")]
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 async def shown_on(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, *, progress: bool = True) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
     await evaluate(desk, CASES, swarm=swarm_that({"Hi": "Hello"}), concurrency=1, progress=progress)
@@ -115,7 +111,7 @@ async def shown_on(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, *, prog
 async def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal gets the bar of rich, with the counts."""
     monkeypatch.setenv("TERM", "xterm")
-    shown = await shown_on(Terminal(), monkeypatch)
+    shown = await shown_on(Tty(), monkeypatch)
     assert "━" in shown
     assert "2/2, 1 passed" in shown
 
@@ -123,10 +119,10 @@ async def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_without_rich_a_line_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without rich each count replaces the last count, on one line."""
     monkeypatch.setitem(sys.modules, "rich", None)
-    assert await shown_on(Terminal(), monkeypatch) == "\r1/2, 1 passed\r2/2, 1 passed\n"
+    assert await shown_on(Tty(), monkeypatch) == "\r1/2, 1 passed\r2/2, 1 passed\n"
 
 
 async def test_without_a_terminal_no_progress_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file, a pipe, and a terminal without `progress=True` get no progress."""
     assert await shown_on(io.StringIO(), monkeypatch) == ""
-    assert await shown_on(Terminal(), monkeypatch, progress=False) == ""
+    assert await shown_on(Tty(), monkeypatch, progress=False) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -15,3 +16,11 @@ def _no_server_is_ending(monkeypatch: pytest.MonkeyPatch) -> None:
     from sse_starlette.sse import AppStatus
 
     monkeypatch.setattr(AppStatus, "should_exit", False)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """A file in which the server of another process writes its calls."""
+    path = tmp_path / "calls.txt"
+    path.touch()
+    return path

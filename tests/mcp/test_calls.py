@@ -18,17 +18,13 @@ from aswarm.mcp import MCPServer
 from aswarm.testing import ScriptedCall, ScriptedModel, call
 from aswarm.tools import function_tool
 from tests.support.mcp.mcp_servers import PNG, Tools, make_server, tool
+from tests.support.run.one_turn import contents
 
 
 async def run(server: MCPServer, *calls: ScriptedCall, **options: Any) -> Response:
     """Run these calls in one turn."""
     async with AsyncSwarm(ScriptedModel([list(calls), "Done."]).client()) as swarm:
         return await swarm.run(Agent(functions=[*server.functions]), "Go", **options)
-
-
-def results(response: Response) -> list[Any]:
-    """Return the results for the model."""
-    return [message["content"] for message in response.messages if message["role"] == "tool"]
 
 
 async def test_a_tool_is_offered_as_the_server_describes_it() -> None:
@@ -48,7 +44,7 @@ async def test_texts_are_joined_and_everything_else_is_a_content_part() -> None:
     """Audio and other resources are files, links are texts, and data without a text is JSON."""
     async with MCPServer(make_server(Tools())) as shop:
         response = await run(shop, call("echo", text="hi"), call("content"), call("blob"), call("structured"))
-    echoed, parts, file, data = results(response)
+    echoed, parts, file, data = contents(response)
     assert (echoed, data) == ("hi", '{"city": "Köln"}')
     assert file[0]["file"]["filename"] == "bill.pdf"
     assert [part["type"] for part in parts] == ["text", "image_url", "file", "text", "image_url", "text"]
@@ -98,7 +94,7 @@ async def test_null_for_a_parameter_that_may_be_left_out_is_left_out(schema: Any
 async def test_data_that_cannot_be_read_is_named() -> None:
     """The call has succeeded, so the model reads the rest of the result, and no error."""
     async with MCPServer(make_server(Tools())) as shop:
-        assert results(await run(shop, call("broken"))) == ["A map:\n[image: its data is not valid base64]"]
+        assert contents(await run(shop, call("broken"))) == ["A map:\n[image: its data is not valid base64]"]
 
 
 async def test_the_model_reads_a_failure_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
@@ -106,7 +102,7 @@ async def test_the_model_reads_a_failure_of_the_server(caplog: pytest.LogCapture
     async with MCPServer(make_server(Tools())) as shop:
         response = await run(shop, call("fail"), call("fail_silently"), call("fail_as_data"))
     nothing = "fail_silently failed, and the server does not say why."
-    assert results(response) == ["no such order", nothing, '{"reason": "closed"}']
+    assert contents(response) == ["no such order", nothing, '{"reason": "closed"}']
     assert "Traceback" not in caplog.text
 
 
@@ -114,7 +110,7 @@ async def test_the_model_reads_an_error_of_the_protocol() -> None:
     """The text is the server's, and the call has no unknown outcome."""
     async with MCPServer(make_server(Tools())) as shop:
         response = await run(shop, call("refuse"))
-    assert (results(response), response.unknown_calls) == (["text is too long"], [])
+    assert (contents(response), response.unknown_calls) == (["text is too long"], [])
 
 
 # The cursor that each page returns, and the names on it, by the cursor of the request.
@@ -212,7 +208,7 @@ async def test_deferred_tools_of_a_server_are_found_and_keep_their_approvals() -
         model = ScriptedModel([call("search_tools", query="say it again"), made])
         response = await AsyncSwarm(model.client()).run(Agent(functions=[*shop.functions]), "Go")
     assert model.requests[0].tool_names == ["search_tools", "call_tool"]
-    assert json.loads(results(response)[0].split("\n")[0])["name"] == "echo"
+    assert json.loads(contents(response)[0].split("\n")[0])["name"] == "echo"
     assert [(each.name, each.arguments) for each in response.open_calls] == [("delete_all", '{"text": "a"}')]
     assert [name for name, _ in tools.calls] == ["echo"]
 
@@ -234,7 +230,7 @@ async def test_progress_is_an_event_of_its_call_and_cancelling_reaches_the_serve
                     break
         assert sorted(seen) == [(key, {"progress": 1, "total": 3, "message": "begun"}) for key in "ab"]
         assert tools.cancelled == ["slow", "slow"]
-        assert results(await run(shop, call("echo", text="still there"))) == ["still there"]
+        assert contents(await run(shop, call("echo", text="still there"))) == ["still there"]
 
 
 async def test_a_question_of_the_server_is_a_call_that_waits_and_is_answered_elsewhere() -> None:
@@ -254,7 +250,7 @@ async def test_a_question_of_the_server_is_a_call_that_waits_and_is_answered_els
         async with MCPServer(make_server(Tools())) as shop, AsyncSwarm(ScriptedModel(["Done."]).client()) as swarm:
             agent = Agent(functions=[*shop.functions])
             response = await swarm.run(agent, history, resume={"c": Reply({"when": answer})})
-        assert results(response) == [f"order 7: {text}"]
+        assert contents(response) == [f"order 7: {text}"]
 
 
 @pytest.mark.parametrize("answer", ["Monday", {"day": "Monday"}, {"when": {"day": {"a": 1}}}, {"when": "Monday"}])
@@ -286,7 +282,7 @@ async def test_a_callback_answers_during_the_call() -> None:
         (declines, "order 7: decline None"),
     ]:
         async with MCPServer(make_server(Tools()), on_input=on_input) as shop:
-            assert results(await run(shop, call("book"))) == [text]
+            assert contents(await run(shop, call("book"))) == [text]
     assert seen == [("Which day?", "form")]
 
 
@@ -294,7 +290,7 @@ async def test_a_server_may_ask_to_come_back_but_not_without_end() -> None:
     """A result with only a state is followed by the same call, at most ten times."""
     async with MCPServer(make_server(Tools())) as shop:
         response = await run(shop, call("wait", text="soon"), call("wait"))
-    assert results(response) == [
+    assert contents(response) == [
         "ready",
         "wait has no result: the MCP server shop has asked 10 times during this call; the outcome of the call is unknown.",
     ]

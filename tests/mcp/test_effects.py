@@ -26,14 +26,6 @@ CODES = (-32000, -32001, -32600)
 GONE = (404, "text/plain", b"gone")
 
 
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    """A file in which the program of a server writes its calls."""
-    path = tmp_path / "journal"
-    path.touch()
-    return path
-
-
 async def ask(shop: MCPServer, *calls: Any) -> tuple[list[str], list[str]]:
     """Return the results for the model, and the names of the calls with an unknown outcome."""
     model = ScriptedModel([list(calls), "Done."])

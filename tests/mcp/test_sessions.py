@@ -23,22 +23,15 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm, curre
 from aswarm.mcp import MCPServer, _requests
 from aswarm.testing import ScriptedCall, ScriptedModel, call
 from tests.support.leaving.run_scenes import settle
-from tests.support.mcp.mcp_servers import Tools, make_old_server, make_server, over_http, stdio
+from tests.support.mcp.mcp_servers import Tools, children, make_old_server, make_server, over_http, stdio
 from tests.support.providers.loopback import Reply, serve
+from tests.support.run.one_turn import contents
 from tests.support.runtime.virtual_time import in_virtual_time, run_virtual
 from tests.support.sampling import every, listed
 
 pytestmark = pytest.mark.processes
 
 BACKENDS = ("asyncio", "trio")
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    """A file in which the server of another process writes its calls."""
-    path = tmp_path / "calls.txt"
-    path.touch()
-    return path
 
 
 @pytest.fixture(autouse=True)
@@ -49,29 +42,15 @@ def no_children() -> Iterator[None]:
     assert children() <= before
 
 
-def children() -> set[str]:
-    """Return the running processes that this process has started, without pytest's own processes."""
-    found: set[str] = set()
-    for thread in Path("/proc/self/task").iterdir():
-        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
-            found.update((thread / "children").read_text().split())
-    return found
-
-
 async def run(server: MCPServer, *turns: ScriptedCall | list[ScriptedCall]) -> list[Any]:
     """Make these calls in a run. Return the results for the model."""
-    return results(await respond(server, *turns))
+    return contents(await respond(server, *turns))
 
 
 async def respond(server: MCPServer, *turns: ScriptedCall | list[ScriptedCall]) -> Response:
     """Make these calls in a run."""
     async with AsyncSwarm(ScriptedModel([*turns, "Done."]).client()) as swarm:
         return await swarm.run(Agent(functions=[*server.functions]), "Go")
-
-
-def results(response: Response) -> list[Any]:
-    """Return the results for the model."""
-    return [message["content"] for message in response.messages if message["role"] == "tool"]
 
 
 @pytest.mark.heavy
@@ -157,7 +136,7 @@ async def test_a_server_that_dies_in_a_call_is_started_again(journal: Path) -> N
     """Only a repeatable call is made again; another call has an unknown outcome. The next call works."""
     async with MCPServer(stdio(journal)) as shop:
         response = await respond(shop, call("crash"), call("echo", text="back"), call("crash_once"))
-    lost, back, repeated = results(response)
+    lost, back, repeated = contents(response)
     assert lost.startswith("The connection to the MCP server")
     assert lost.endswith("the outcome of the call is unknown.")
     assert [unknown.name for unknown in response.unknown_calls] == ["crash"]
@@ -301,7 +280,7 @@ def test_swarm_uses_a_server_without_await(journal: Path) -> None:
     """`with MCPServer(...)` opens it on the event loop that every Swarm of the process uses."""
     with MCPServer(stdio(journal)) as shop, Swarm(ScriptedModel([call("echo", text="a"), "Done."]).client()) as swarm:
         response = swarm.run(Agent(functions=[*shop.functions]), "Go")
-    assert results(response) == ["a"]
+    assert contents(response) == ["a"]
 
 
 @pytest.mark.parametrize(("make", "anyio_backend"), every(4, [make_server, make_old_server], BACKENDS, first=1))

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
 
 import pytest
 
-import aswarm
 from aswarm import Agent, AsyncSwarm
 from aswarm.testing import call
+from tests.support.contract.counting import counting
 from tests.support.middleware.middlewares import around_completions, passed_on
 from tests.support.providers.sources import script_of
 
@@ -24,27 +18,6 @@ pytestmark = pytest.mark.asyncio
 CALLS_PER_CHUNK = 5
 CALLS_PER_RUN = 240
 CALLS_PER_MIDDLEWARE = 7  # in a run with two requests: its result is checked
-
-ASWARM = str(Path(aswarm.__file__).parent / "_")
-
-
-@contextmanager
-def counting() -> Iterator[Counter[str]]:
-    """Count the frames of aswarm that start or continue, by function."""
-    counts: Counter[str] = Counter()
-
-    def profile(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(ASWARM):
-            counts[frame.f_code.co_qualname] += 1
-
-    gc.collect()
-    gc.disable()
-    sys.setprofile(profile)
-    try:
-        yield counts
-    finally:
-        sys.setprofile(None)
-        gc.enable()
 
 
 async def look() -> str:

@@ -25,6 +25,7 @@ from aswarm.errors import ToolArgumentsError
 from aswarm.middleware import Started, ToolCall, ToolHandler, ToolOutcome
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.middleware.middlewares import HandleCall, around_calls
+from tests.support.run.one_turn import contents
 from tests.support.run.ways_to_run import FACES, consume
 
 
@@ -36,10 +37,6 @@ async def events_of(handle: HandleCall, agent: Agent, *steps: Any, **options: An
     for messages in (run.response.messages, *(request.messages for request in model.requests)):
         check_history(messages)
     return run.response, events
-
-
-def answers(response: Response) -> list[str]:
-    return [message["content"] for message in response.messages if message["role"] == "tool"]
 
 
 def of_kind(events: list[Event], kind: type[Any]) -> list[Any]:
@@ -69,7 +66,7 @@ async def test_the_function_gets_the_arguments_of_a_middleware(function: Any) ->
     agent = Agent(functions=[function])
     async with AsyncSwarm(model.client(), middleware=[around_calls(in_bergen)]).stream(agent, "Hi") as run:
         events = [event async for event in run]
-    assert answers(run.response) == ["Bergen is sunny"]
+    assert contents(run.response) == ["Bergen is sunny"]
     for message in (run.response.messages[0], model.requests[1].messages[2]):
         assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"city": "Oslo"}
     assert [json.loads(event.arguments) for event in of_kind(events, ToolCallStarted)] == [{"city": "Bergen"}]
@@ -88,7 +85,7 @@ async def test_a_tool_error_hook_gets_the_arguments_of_a_middleware() -> None:
         middleware=[around_calls(in_bergen)],
         tool_error=lambda failure: seen.append(failure.arguments) or "hidden",  # type: ignore[func-returns-value]
     )
-    assert answers(await swarm.run(Agent(functions=[fail]), "Hi")) == ["hidden"]
+    assert contents(await swarm.run(Agent(functions=[fail]), "Hi")) == ["hidden"]
     assert [json.loads(arguments) for arguments in seen] == [{"city": "Bergen"}]
 
 
@@ -100,7 +97,7 @@ async def test_arguments_of_a_middleware_are_checked_like_any() -> None:
         return await inner(call, context, started)
 
     response, events = await events_of(wrong, Agent(functions=[look]), call("look", city="Oslo"), "Done.")
-    assert answers(response)[0].startswith("Error: city")
+    assert contents(response)[0].startswith("Error: city")
     assert isinstance(of_kind(events, ToolCallFinished)[0].error, ToolArgumentsError)
     assert not of_kind(events, ToolCallStarted)
 
@@ -135,7 +132,7 @@ async def test_a_call_can_be_answered_without_running_it() -> None:
 
     steps = [[call("pay", amount=1), call("pay", amount=2), call("unknown")], "Done."]
     response, events = await events_of(refuse, Agent(functions=[pay]), *steps)
-    assert answers(response) == ["Not allowed."] * 3
+    assert contents(response) == ["Not allowed."] * 3
     assert ran == []
     assert not of_kind(events, ToolCallStarted)
     assert [(event.content, event.error) for event in of_kind(events, ToolCallFinished)] == [("Not allowed.", None)] * 3
@@ -150,7 +147,7 @@ async def test_a_handoff_can_be_answered_in_its_place() -> None:
         return ToolOutcome("Over to B.", Result(agent=other, context_variables={"why": "asked"}))
 
     response, events = await events_of(hand_over, Agent(name="A", functions=[look]), call("look", city="x"), "I am B.")
-    assert answers(response) == ["Over to B."]
+    assert contents(response) == ["Over to B."]
     assert response.agent is other
     assert response.context_variables == {"why": "asked"}
     assert response.messages[-1]["sender"] == "B"
@@ -166,7 +163,7 @@ async def test_a_handoff_can_be_kept_from_happening() -> None:
 
     agent = Agent(name="A", functions=[Agent(name="B")])
     response, events = await events_of(stay, agent, call("transfer_to_b"), "I am A.")
-    assert answers(response) == ["You stay."]
+    assert contents(response) == ["You stay."]
     assert response.agent is agent
     assert not of_kind(events, HandedOff)
 
@@ -180,7 +177,7 @@ async def test_an_outcome_can_be_rewritten() -> None:
         return replace(outcome, content=outcome.content.replace("Oslo", "***"), error=secret)
 
     response, events = await events_of(hide, Agent(functions=[look]), call("look", city="Oslo"), "Done.")
-    assert answers(response) == ["*** is sunny"]
+    assert contents(response) == ["*** is sunny"]
     assert of_kind(events, ToolCallFinished)[0].error is secret
 
 
@@ -190,7 +187,7 @@ async def test_the_calls_of_a_resumed_run_pass_the_middleware() -> None:
     agent = Agent(functions=[look])
     left = await swarm.run(agent, "Hi", execute_tools=False)
     history = [{"role": "user", "content": "Hi"}, *left.messages]
-    assert answers(await swarm.run(agent, history, resume=True)) == ["Not allowed."]
+    assert contents(await swarm.run(agent, history, resume=True)) == ["Not allowed."]
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -210,4 +207,4 @@ async def test_another_result_than_an_outcome_is_a_configuration_error(wrong: An
     assert repr(wrong)[:20] in str(caught.value)
     assert caught.value.response == left[0]
     check_history(left[0].messages, allow_open=True)
-    assert answers(left[0]) == ["cancelled; its outcome is unknown"]
+    assert contents(left[0]) == ["cancelled; its outcome is unknown"]

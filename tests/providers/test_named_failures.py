@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -15,7 +11,8 @@ from openai import AsyncOpenAI, OpenAI
 
 from aswarm import Agent, AsyncSwarm, CompletionError, Swarm
 from aswarm.testing import ScriptedAnswer
-from tests.support.providers.loopback import data_of, whole
+from tests.support.providers.loopback import whole
+from tests.support.providers.threaded_server import threaded_server
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,42 +20,17 @@ AGENT = Agent(model="some-model")
 SECRET = "sk-SECRET"
 
 
-class Provider(BaseHTTPRequestHandler):
-    """Answers at `/v1`; below `/401`, `/403` and `/model` it refuses; any other address is not found."""
-
-    def do_POST(self) -> None:
-        """One request."""
-        self.rfile.read(int(self.headers["content-length"]))
-        place = self.path.split("/")[1]
-        if self.path == "/v1/chat/completions":
-            self.answer(200, data_of(whole(ScriptedAnswer("Hi")))[0])
-        elif place in ("401", "403"):
-            self.answer(int(place), {"error": {"message": "go away"}})
-        elif place == "model":
-            self.answer(404, {"error": {"message": "The model `some-model` does not exist"}})
-        else:
-            self.answer(404, "page not found")
-
-    def answer(self, status: int, content: Any) -> None:
-        """Send it as JSON."""
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def provider() -> Generator[str]:
-    """Its address, without a path."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Provider) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+def provider(handler: BaseHTTPRequestHandler, _: object) -> tuple[int, bytes]:
+    """Answer at `/v1`; below `/401`, `/403` and `/model` refuse; any other address is not found."""
+    place = handler.path.split("/")[1]
+    status, content = 404, '"page not found"'
+    if handler.path == "/v1/chat/completions":
+        return 200, whole(ScriptedAnswer("Hi")).pieces[0]
+    if place in ("401", "403"):
+        status, content = int(place), '{"error": {"message": "go away"}}'
+    elif place == "model":
+        content = '{"error": {"message": "The model `some-model` does not exist"}}'
+    return status, content.encode()
 
 
 def free_port() -> int:
@@ -114,13 +86,13 @@ async def test_a_port_on_which_nothing_listens(way: str) -> None:
 )
 async def test_a_server_that_refuses(path: str, cause: str, way: str) -> None:
     """The usual cause of the status is named; user and password of the address are not."""
-    with provider() as host:
-        said = await failure(f"http://ada:{SECRET}@{host}{path}", way)
-    assert f" (model 'some-model' at http://{host}{path}; {cause}" in said
+    with threaded_server(provider) as url:
+        said = await failure(f"{url.replace('//', f'//ada:{SECRET}@')}{path}", way)
+    assert f" (model 'some-model' at {url}{path}; {cause}" in said
 
 
 async def test_the_address_that_is_suggested_works() -> None:
     """With `/v1` the same server answers."""
-    with provider() as host:
-        async with AsyncOpenAI(base_url=f"http://{host}/v1", api_key="x") as client:
+    with threaded_server(provider) as url:
+        async with AsyncOpenAI(base_url=f"{url}/v1", api_key="x") as client:
             assert (await AsyncSwarm(client).run(AGENT, "Hi")).text == "Hi"

@@ -20,31 +20,20 @@ import sqlite3
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aswarm import Agent, AsyncSwarm, Response, Result, tool
 from aswarm.sources import CompletionRequest
+from tests.support.serve.chaos import append, forked
 
 NAMES = [f"item-{number}" for number in range(12)]
 TURNS = 3  # with tools; one more answers
 UNKNOWN = "cancelled; its outcome is unknown"
 Json = dict[str, Any]
-
-
-LINE = 128  # bytes; divides a page
-
-
-def append(path: Path, line: str) -> None:
-    """Append a line, whole or not at all: SIGKILL can cut a write where a page ends, and no line crosses a page."""
-    data = f"{line:<{LINE - 1}}\n".encode()
-    assert len(data) == LINE, f"too long for a line: {line}"
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.write(file, data)
-    os.close(file)
 
 
 class Model:
@@ -195,29 +184,13 @@ def _check_item(response: Response, effects: Counter[str], item: str) -> list[st
     return told
 
 
-def in_child(folder: Path, concurrency: int, pause: float) -> int:
-    """Start a process that runs the batch, and return its id."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        random.seed()
-        asyncio.run(batch(folder, concurrency, pause))
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
 def one_round(folder: Path, luck: random.Random, most: int) -> int:
     """Kill the batch and run it again, until a process ends by itself; returns the number of kills."""
     concurrency, pause = luck.choice([1, 4, len(NAMES)]), luck.choice([0, 0.002, 0.01])
     patience = luck.uniform(0.005, 0.25)
     kills = 0
     while True:
-        pid = in_child(folder, concurrency, pause)
+        pid = forked(partial(batch, folder, concurrency, pause))
         if kills < most:
             time.sleep(luck.uniform(0, patience))
             with contextlib.suppress(ProcessLookupError):

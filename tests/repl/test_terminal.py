@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 
 import anyio
@@ -130,15 +128,6 @@ async def test_a_function_asks_the_user():
 
     async with serve(reply) as server:
         assert await use(server, CHAT, user, "blocking") == 0
-
-
-def test_importing_the_chat_imports_no_terminal_library():
-    """Importing the chat imports no extra and no client."""
-    code = (
-        "import aswarm.repl, sys; print([name for name in ('rich', 'prompt_toolkit', 'openai') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 @pytest.mark.asyncio

@@ -18,6 +18,7 @@ from aswarm.guards import Block, guard_tool
 from aswarm.middleware import clip_results, keep_prefix
 from aswarm.testing import ScriptedModel, Step, call, check_history
 from aswarm.tools import tool_search
+from tests.support.run.one_turn import contents
 from tests.support.run.prefixes import breaks
 from tests.support.tools.deferred import EFFECTS, found, read_clock, search, tracker
 
@@ -51,10 +52,6 @@ async def run(steps: list[Step], agent: Agent, messages: Any = ASKED, **options:
     response = await swarm.run(agent, messages, **options)
     check_history([*messages, *response.messages], allow_open=True, ordered=False)
     return response, model
-
-
-def contents(response: Response) -> list[str]:
-    return [message["content"] for message in response.messages if message["role"] == "tool"]
 
 
 def offered(model: ScriptedModel) -> list[list[str]]:

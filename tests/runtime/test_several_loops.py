@@ -12,7 +12,6 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import anyio
@@ -21,6 +20,7 @@ import pytest
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, Swarm, tool
 from aswarm.sources import CompletionRequest, HTTPSource
 from aswarm.testing import ScriptedModel, check_history
+from tests.support.providers.threaded_server import threaded_server
 from tests.support.providers.transports import Transport, client_at
 
 
@@ -119,24 +119,6 @@ def test_a_limiter_on_several_loops_at_once(backends: list[str]) -> None:
     assert set(most.values()) == {1}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """Answers "Hi" and keeps the connection open."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        body = json.dumps(completion(self.headers["authorization"])).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 def is_closed(client: Any) -> bool:
     return not client._connections._values if isinstance(client, HTTPSource) else client.is_closed()
 
@@ -147,16 +129,10 @@ each_transport = pytest.mark.parametrize("transport", ["httpx", "aiohttp", "dire
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The environment of `AsyncOpenAI()`: a key, and the address of a server that keeps its connections."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
     monkeypatch.setenv("OPENAI_API_KEY", "from the environment")
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
-    yield
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with threaded_server(lambda it, _: (200, json.dumps(completion(it.headers["authorization"])).encode())) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{url}/v1")
+        yield
 
 
 @each_transport

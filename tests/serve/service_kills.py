@@ -44,25 +44,23 @@ ATTEMPT_NUMBERS = 1_000_000  # the numbers of a later attempt start at a multipl
 Json = dict[str, Any]
 
 
-def append(name: str, line: str) -> None:
-    """Append a line to a file, whole or not at all."""
-    file = os.open(Path(os.environ["SERVICE_NOTES"], name), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.write(file, f"{line}\n".encode())
-    os.close(file)
+def note(name: str, deed: str) -> None:
+    """Append a line to a file of the process around."""
+    chaos.append(Path(os.environ["SERVICE_NOTES"], name), deed)
 
 
 async def work(deed: str) -> str:
     """Do something that can be seen from outside."""
-    append("begun", deed)
+    note("begun", deed)
     await anyio.sleep(random.random() * 0.02)
-    append("ended", deed)
+    note("ended", deed)
     return f"did {deed}"
 
 
 def over(deed: str) -> Result:
     """Do something, and hand over."""
-    append("begun", deed)
-    append("ended", deed)
+    note("begun", deed)
+    note("ended", deed)
     return Result(value=f"did {deed}", agent=second)
 
 

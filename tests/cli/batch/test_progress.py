@@ -15,13 +15,7 @@ from aswarm import RateLimits, Usage
 from aswarm._values.usage import set_price
 from aswarm.cli.commands.batch import progress
 from aswarm.cli.commands.batch.progress import Counts, Reporter, duration, reporting
-
-
-class Terminal(io.StringIO):
-    """A stream that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
+from tests.support.repl.chats import Tty
 
 
 def counts(total: int | None = 100, seconds: float = 10, **more: Any) -> Counts:
@@ -111,7 +105,7 @@ def test_plain_lines() -> None:
 
 def test_a_bar_in_a_terminal() -> None:
     """A terminal with rich has a bar, and problems are printed above it."""
-    stream, now = Terminal(), Counts(4)
+    stream, now = Tty(), Counts(4)
     with reporting(now, stream) as reporter:
         now.statuses["answer"] += 4
         reporter.update()
@@ -127,8 +121,8 @@ def test_a_terminal_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(_: str) -> ModuleSpec | None:
         return None
 
-    with reporting(Counts(4), Terminal(), bar=False) as reporter:
+    with reporting(Counts(4), Tty(), bar=False) as reporter:
         assert reporter.bar is None
     monkeypatch.setattr(progress, "find_spec", nothing)
-    with reporting(Counts(4), Terminal()) as reporter:
+    with reporting(Counts(4), Tty()) as reporter:
         assert reporter.bar is None

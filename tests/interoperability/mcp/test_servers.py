@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from aswarm import Agent, AsyncSwarm, ToolError
 from aswarm.events import ToolProgress
 from aswarm.mcp import MCPServer, resource_functions
 from aswarm.testing import ScriptedModel, call
+from tests.support.mcp.mcp_servers import children
 
 PACKAGES = Path(os.environ["MCP_PACKAGES"], "node_modules")
 OFFICIAL = PACKAGES / "@modelcontextprotocol"
@@ -45,15 +46,6 @@ def filesystem(folder: Path) -> StdioServerParameters:
     return StdioServerParameters(
         command=str(NODE), args=[str(OFFICIAL / "server-filesystem/dist/index.js"), str(folder)]
     )
-
-
-def children() -> set[str]:
-    """The processes that this one has started and not ended."""
-    found: set[str] = set()
-    for thread in Path("/proc/self/task").iterdir():
-        with suppress(FileNotFoundError, ProcessLookupError):  # the thread was ending
-            found.update((thread / "children").read_text().split())
-    return found
 
 
 @contextmanager

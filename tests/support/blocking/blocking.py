@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import anyio
@@ -22,6 +22,7 @@ from aswarm._blocking.interrupts import Interrupts
 from aswarm.testing import ScriptedAnswer, ScriptedModel
 from tests.support.blocking.plain_client import BlockingClient, Step, as_answer
 from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse, whole
+from tests.support.providers.threaded_server import threaded_server
 
 FACES = ("run", "run(stream=True)", "stream")
 
@@ -87,11 +88,6 @@ def do(loop: EventLoopThread, work: Any) -> Any:
         return Caller(loop).wait_for(work, interrupts)
 
 
-def results(response: Response) -> list[str]:
-    """Return the contents of the tool messages."""
-    return [message["content"] for message in response.messages if message["role"] == "tool"]
-
-
 @contextmanager
 def server_beside(reply: Callable[[dict[str, Any]], Reply]) -> Iterator[LoopbackServer]:
     """Run the loopback server in a thread."""
@@ -114,27 +110,10 @@ def keeping_server() -> Iterator[tuple[str, list[tuple[int, str]]]]:
     """Run a server that keeps its connections and echoes the text. Yields its base URL, and (port, text) of each request."""
     seen: list[tuple[int, str]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def echo(handler: BaseHTTPRequestHandler, request: Any) -> tuple[int, bytes]:
+        text = request["messages"][-1]["content"]
+        seen.append((handler.client_address[1], text))
+        return 200, whole(ScriptedAnswer(text)).pieces[0]
 
-        def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            text = request["messages"][-1]["content"]
-            seen.append((self.client_address[1], text))
-            body = whole(ScriptedAnswer(text)).pieces[0]
-            head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-            self.wfile.write(head.encode() + body)
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", seen
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with threaded_server(echo) as url:
+        yield f"{url}/v1", seen

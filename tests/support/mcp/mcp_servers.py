@@ -6,7 +6,7 @@ import base64
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -209,3 +209,12 @@ def over_http(make: Callable[[], Server[Any]], port: int = 0) -> Generator[tuple
         running[0].should_exit = True
         thread.join()
         listening.close()
+
+
+def children() -> set[str]:
+    """Return the running processes that this process has started, without pytest's own processes."""
+    found: set[str] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+            found.update((thread / "children").read_text().split())
+    return found

@@ -6,19 +6,50 @@ tests: a full disk is a small separate disk, which needs root on Linux.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 BURNERS = 15
 _BURN = "import os, time; parent = os.getppid(); ends = time.monotonic() + 600\nwhile os.getppid() == parent and time.monotonic() < ends: sum(range(10**5))"
+
+LINE = 128  # bytes; divides a page
+
+
+def append(path: Path, line: str) -> None:
+    """Append a line, whole or not at all: SIGKILL can cut a write where a page ends, and no line crosses a page."""
+    data = f"{line:<{LINE - 1}}\n".encode()
+    assert len(data) == LINE, f"too long for a line: {line}"
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(file, data)
+    os.close(file)
+
+
+def forked(work: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """Start a process that does the work, and return its id. The work has no threads before, because the process is forked."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        random.seed()
+        asyncio.run(work())
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def suspend(pids: Sequence[int], seconds: float) -> None:
