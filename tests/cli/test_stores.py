@@ -47,17 +47,6 @@ def test_a_question_after_another(option: str) -> None:
     assert [bool(request.get("stream")) for request in server.requests] == [option == "--stream"] * 4
 
 
-def test_calls_that_wait_are_decided_later() -> None:
-    """Calls that wait are exit code 3 and JSON, and `--resume` decides them."""
-    with model(call("refund", call_id="c1", order=7), "Refunded.") as server:
-        asked = invoke("run", "agents:clerk", "Refund 7", *KEPT, server=server)
-        decided = invoke("run", "agents:clerk", *KEPT, "--resume", "-", server=server, stdin='{"c1": true}')
-    assert (asked.exit_code, json.loads(asked.stdout)[0]["id"]) == (3, "c1")
-    assert "the conversation can be continued with --resume DECISIONS" in asked.stderr
-    assert (decided.exit_code, decided.stdout) == (0, "Refunded.\n")
-    assert texts()[2:] == ["refunded 7", "Refunded."]
-
-
 @pytest.mark.parametrize("option", ["--stream", "--no-stream"])
 def test_a_failure_leaves_the_question_in_the_store(option: str) -> None:
     """A failed run keeps the question, and `--resume` with true asks the model again."""

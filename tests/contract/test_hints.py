@@ -25,7 +25,6 @@ MISTAKES = [
     # Old names of aswarm.
     ("from aswarm import waiting", "use open_calls(messages)"),
     ("aswarm.Answer", "use Reply"),
-    ("from aswarm.batch import Outcome", "use BatchResult"),
     # More names of the package.
     ("from aswarm import Agent, run_sync", "use Swarm().run(agent, messages)"),
     ("from aswarm import RunContextWrapper", "its parameter context_variables"),
@@ -42,7 +41,6 @@ MISTAKES = [
     ("from aswarm import RunResult", "use Response"),
     ("aswarm.RunResultStreaming", "use EventStream of aswarm.extensions"),
     # Names of modules.
-    ("from aswarm import SQLiteStore", "aswarm has no name 'SQLiteStore'; use `from aswarm.conversations import SQLiteStore`"),
     ("aswarm.Handlers", "use `from aswarm.middleware import Handlers`"),
     ("from aswarm import Nothing", "cannot import name 'Nothing' from 'aswarm'"),
     ("aswarm.Nothing", "module 'aswarm' has no attribute 'Nothing'"),

@@ -17,7 +17,7 @@ from tests.support.run.one_turn import contents
 class Nested:
     """An agent whose function runs another agent. `ran`: the calls of that agent."""
 
-    def __init__(self, *steps: Any, inner: Budget | None = None, max_turns: int | None = None, **options: Any) -> None:
+    def __init__(self, *steps: Any, inner: Budget | None = None, **options: Any) -> None:
         self.ran: list[int] = []
         self.inner: list[Response] = []
 
@@ -27,7 +27,7 @@ class Nested:
 
         async def ask() -> str:
             agent = Agent(name="inner", functions=[look])
-            self.inner.append(await self.swarm.run(agent, "Look", budget=inner, max_turns=max_turns))
+            self.inner.append(await self.swarm.run(agent, "Look", budget=inner))
             return self.inner[-1].text or f"stopped: {self.inner[-1].spent}"
 
         self.model = ScriptedModel(steps)

@@ -40,14 +40,15 @@ AGENT = Agent(name="Desk", functions=[look, search, pay, OTHER])
 TOOLS = toolbox(AGENT).tools
 
 
-def call_of(name: str = "look", index: int = 0, *, id_: str | None = None, arguments: str = "{}") -> Call:
-    message = {"id": id_ or f"c{index}", "type": "function", "function": {"name": name, "arguments": arguments}}
-    return Call(message, index, AGENT, TOOLS.get(name))
+def call_of() -> Call:
+    """Return a planned call of `look`."""
+    message = {"id": "c0", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    return Call(message, 0, AGENT, TOOLS["look"])
 
 
-def in_state(state: str, name: str = "look") -> Call:
+def in_state(state: str) -> Call:
     """Return a call in a state of the table."""
-    call = call_of(name)
+    call = call_of()
     if state == "started":
         call.start(announced=True)
     elif state == "waiting":

@@ -95,6 +95,8 @@ def test_sdk_calls_inside_a_dict_become_dicts() -> None:
         ([USER, None], "messages[1]", "None"),
         ([object()], "messages[0]", "object"),
         ([{}], "messages[0]", "None"),
+        ([{"content": "Hi"}], "messages[0]", "role"),
+        ([{"role": "user", "text": "Hi"}], "messages[0] has no content", "user"),
         ([{"role": "bot", "content": "Hi"}], "messages[0]", "'bot'"),
         ([{"role": ["user"], "content": "Hi"}], "messages[0]", "['user']"),
         ([{"role": "user", "content": 5}], "messages[0]", "5"),
