@@ -8,7 +8,7 @@ import os
 import shlex
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
@@ -53,9 +53,7 @@ def _variables(text: str) -> dict[str, Any]:
     return {key: value}
 
 
-def _budget(_: click.Context, __: click.Parameter, text: str | None) -> Budget | None:
-    if text is None:
-        return None
+def _budget(text: str) -> Budget:
     parts = [part.strip().partition("=") for part in text.split(",")]
     limits = [field.name for field in dataclasses.fields(Budget) if field.name not in ("then", "prices")]
     unknown = [name for name, *_ in parts if name not in (*limits, "then")]
@@ -73,8 +71,8 @@ def _number(text: str) -> float:
     return int(text) if text.isdecimal() else float(text)
 
 
-def _checked_url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not value.startswith(("http://", "https://")):
+def _model_url(value: str) -> str:
+    if not value.startswith(("http://", "https://")):
         raise click.BadParameter(f"expected an address that starts with http:// or https://, not {value!r}")
     return value
 
@@ -93,10 +91,10 @@ context_option = click.option(
     callback=_merged,
     help="A context variable: key=value (text), or a JSON object with several variables. Can be repeated.",
 )
-base_url_option = click.option(
+_base_url_option = click.option(
     "--base-url",
     metavar="URL",
-    callback=_checked_url,
+    type=_model_url,
     help="The server of the model, such as http://127.0.0.1:8080/v1. The key comes from OPENAI_API_KEY; your own server may "
     "need none. [default: OPENAI_BASE_URL, else OpenAI itself]",
 )
@@ -111,7 +109,7 @@ max_turns_option = click.option(
 budget_option = click.option(
     "--budget",
     metavar="LIMIT=NUMBER,...",
-    callback=_budget,
+    type=_budget,
     help="The limits of a run, such as tool_calls=20,seconds=60. The limits are turns, tokens, cost (in dollars; needs "
     "the extra prices), seconds, tool_calls, repeats and handoffs. then=answer asks the model for an answer at a limit.",
 )
@@ -142,9 +140,39 @@ _api_option = click.option(
 )
 
 
-def provider_options(function: F) -> F:
-    """Add `--model`, `--base-url` and `--api`."""
-    return _model_option(base_url_option(_api_option(function)))
+@contextmanager
+def _provider(base_url: str | None) -> Generator[None]:
+    """Inside the block, set the environment variables that the client needs for this server.
+
+    There is no option for the key, because each user of a machine can read the command lines of all processes.
+    """
+    wanted = {} if base_url is None else {"OPENAI_BASE_URL": base_url}
+    if (base_url or os.environ.get("OPENAI_BASE_URL")) and not os.environ.get("OPENAI_API_KEY"):
+        wanted["OPENAI_API_KEY"] = "none"  # the SDK requires a key, but most private servers do not
+    before = {name: os.environ[name] for name in wanted if name in os.environ}
+    os.environ.update(wanted)
+    try:
+        yield
+    except MissingKeyError as error:
+        raise SetupError(
+            "there is no API key: set OPENAI_API_KEY. Or name your own server, which may need no key, with --base-url "
+            "or OPENAI_BASE_URL. `aswarm demo` needs neither"
+        ) from error
+    finally:
+        for name in wanted.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def provider_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add `--model`, `--api` and `--base-url`. The function runs in the environment of `--base-url`, and does not get the option."""
+
+    @wraps(function)
+    def run(base_url: str | None, **options: Any) -> None:
+        with _provider(base_url):
+            function(**options)
+
+    return _model_option(_base_url_option(_api_option(run)))
 
 
 def _conversation_id(context: click.Context, _: click.Parameter, value: str | None) -> str:
@@ -174,54 +202,22 @@ def store_options(function: F) -> F:
     return store(conversation(function))
 
 
-@contextmanager
-def provider(base_url: str | None) -> Generator[None]:
-    """Inside the block, set the environment variables that the client needs for this server.
-
-    There is no option for the key, because each user of a machine can read the command lines of all processes.
-    """
-    wanted = {} if base_url is None else {"OPENAI_BASE_URL": base_url}
-    if (base_url or os.environ.get("OPENAI_BASE_URL")) and not os.environ.get("OPENAI_API_KEY"):
-        wanted["OPENAI_API_KEY"] = "none"  # the SDK requires a key, but most private servers do not
-    before = {name: os.environ[name] for name in wanted if name in os.environ}
-    os.environ.update(wanted)
-    try:
-        yield
-    except MissingKeyError as error:
-        raise SetupError(
-            "there is no API key: set OPENAI_API_KEY. Or name your own server, which may need no key, with --base-url "
-            "or OPENAI_BASE_URL. `aswarm demo` needs neither"
-        ) from error
-    finally:
-        for name in wanted.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
-
-
 @asynccontextmanager
-async def with_mcp_servers(agent: Agent, servers: Sequence[str]) -> AsyncGenerator[list[MCPServer]]:
-    """Inside the block, add the tools of these MCP servers to the agent. Yield the servers."""
-    async with AsyncExitStack() as stack:
-        stack.callback(setattr, agent, "functions", agent.functions)
-        all_opened: list[MCPServer] = []
-        for server in servers:
-            opened = await stack.enter_async_context(_mcp_server(server))
-            agent.functions = [*agent.functions, *opened.functions]
-            all_opened.append(opened)
-        yield all_opened
-
-
-@contextmanager
-def with_skills(agent: Agent, folders: Sequence[str]) -> Generator[None]:
-    """Inside the block, add the skills of these folders to the agent."""
+async def equipped(agent: Agent, folders: Sequence[str], servers: Sequence[str]) -> AsyncGenerator[list[MCPServer]]:
+    """Inside the block, the agent has the skills of these folders, and the tools of these MCP servers. Yield the servers."""
     before = agent.instructions, agent.functions
-    if folders:
-        from aswarm.skills import skills  # noqa: PLC0415 - an extra
-
-        with log_as_notes():
-            skills(*folders).add_to(agent)
+    opened: list[MCPServer] = []
     try:
-        yield
+        async with AsyncExitStack() as stack:
+            if folders:
+                from aswarm.skills import skills  # noqa: PLC0415 - an extra
+
+                with log_as_notes():
+                    skills(*folders).add_to(agent)
+            for server in servers:
+                opened.append(await stack.enter_async_context(_mcp_server(server)))
+                agent.functions = [*agent.functions, *opened[-1].functions]
+            yield opened
     finally:
         agent.instructions, agent.functions = before
 

@@ -19,7 +19,7 @@ from aswarm._runtime.backend import scheduler
 
 from ._exits import SetupError
 from ._load import extra
-from ._options import with_mcp_servers, with_skills
+from ._options import equipped
 
 if TYPE_CHECKING:
     from aswarm._swarm import AsyncSwarm
@@ -66,33 +66,6 @@ def port_option(text: str, default: int | None = None) -> Callable[[F], F]:
     )
 
 
-_host_option = click.option(
-    "--host", metavar="ADDRESS", default=LOOPBACK, show_default=True, help="The address to listen at."
-)
-_token_option = click.option(
-    "--token",
-    metavar="TOKEN",
-    envvar="ASWARM_TOKEN",
-    help="The bearer token that each request must have. A --host that other machines can reach needs a token. Other users of "
-    "this machine can read the command line, so set the environment variable ASWARM_TOKEN instead.",
-)
-_store_option = click.option(
-    "--store",
-    metavar="FILE|URL",
-    help="A SQLite file for the conversations. Or, for durable runs (another process can continue them), the URL of a "
-    "database: sqlite:///runs.db or postgresql://user@host/database. [default: memory]",
-)
-_version_option = click.option(
-    "--code-version", metavar="TEXT", help="For durable runs: the version of the agents' code, such as a date."
-)
-
-
-def server_options(function: F) -> F:
-    """Add `--host`, `--port`, `--token`, `--store` and `--code-version`."""
-    port = port_option("The port to listen at; 0 for any free port.", 8000)
-    return _host_option(port(_token_option(_store_option(_version_option(function)))))
-
-
 def serve_until_stopped(
     swarm: AsyncSwarm,
     agents: list[Agent],
@@ -129,10 +102,10 @@ def serve_until_stopped(
         runs, auth=auth, wires=("agui", "vercel", "openai"), page=page, show=show_everything, body_bytes=_BODY_BYTES
     )
     server = uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
-    with with_skills(agents[0], folders), listening(host, port) as listener:
+    with listening(host, port) as listener:
 
         async def serve() -> None:
-            async with swarm, with_mcp_servers(agents[0], servers) as opened, runs:
+            async with swarm, equipped(agents[0], folders, servers) as opened, runs:
                 prompts.extend(opened)
                 if logs is not None:
                     await show_logs(runs, user, logs)

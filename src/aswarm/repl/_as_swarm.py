@@ -16,8 +16,7 @@ from aswarm._values.agent import Response
 from aswarm._values.messages import call_input, call_name, text_of
 from aswarm._values.text import clean, one_line, without_colours
 
-from ._display import answer_of
-from ._plain import BLUE, END, PURPLE, write
+from ._display import BLUE, END, PURPLE, answer_of, write
 
 _COLOURS = re.compile(r"\033\[\d+m")
 

@@ -1,16 +1,18 @@
 """The display of a run: which events, messages and texts it shows, and in which order.
 
-`Display` is the interface. `PlainDisplay` prints lines, and `RichDisplay` draws in a capable terminal. `aswarm run`, `aswarm demo`
-and the chat use them. A text of a model or a tool must not control the terminal, so each display makes it safe.
+`Display` is the interface. `PlainDisplay` prints lines, for pipes and for terminals without the extra `repl`; `RichDisplay` draws in
+a capable terminal. `aswarm run`, `aswarm demo` and the chat use them. A text of a model or a tool must not control the terminal, so
+each display makes it safe.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, TextIO
 
 from aswarm._values.events import (
@@ -28,10 +30,12 @@ from aswarm._values.events import (
 )
 from aswarm._values.json import is_object
 from aswarm._values.messages import call_input, call_name, text_of
-from aswarm._values.text import clean, counted, one_line
+from aswarm._values.text import clean, counted, has_colours, one_line
 from aswarm._values.usage import Usage
 
 BANNER = "Starting Swarm CLI ~~~~:>"
+BLUE, PURPLE = "\033[94m", "\033[95m"
+END = "\033[0m"
 
 
 class Display(ABC):
@@ -155,18 +159,101 @@ class Display(ABC):
         """Show a message that is neither of an assistant nor of a tool."""
 
 
+class PrintingError(OSError):
+    """An output cannot be written. `strerror` has the reason."""
+
+
+def write(text: str, stream: TextIO | None = None) -> None:
+    """Write to the stream, by default stdout, and flush. A character that its encoding does not have becomes a question mark.
+
+    Raises PrintingError, or BrokenPipeError if the reader has closed the pipe.
+    """
+    out: TextIO = stream or sys.stdout
+    try:
+        try:
+            out.write(text)
+        except UnicodeEncodeError:
+            out.write(text.encode(out.encoding, "replace").decode(out.encoding))
+        out.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise PrintingError(*error.args) from error
+
+
+class PlainDisplay(Display):
+    """A display that prints a conversation like Swarm, and also the results of tools. In a terminal, names and calls have colours.
+
+    `stdout`: the stream of the answers. `stderr`: the stream of the other lines, by default the same; a name on another stream
+    has its own line. `is_raw`: whether answers keep their control characters, for a program that reads them.
+    """
+
+    def __init__(
+        self,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+        *,
+        live: bool,
+        details: bool = True,
+        is_raw: bool = False,
+    ) -> None:
+        super().__init__(live=live, details=details)
+        self._stdout = stdout
+        self._stderr = stderr or stdout
+        self._is_raw = is_raw
+        self._last = ""  # the last character of an unfinished answer
+
+    def greet(self, hint: str) -> None:
+        self.show_text(f"{BANNER}\n{hint}".rstrip())
+
+    def show_text(self, text: str) -> None:
+        write(clean(text) + "\n", self._stderr)
+
+    _show_line = show_text
+
+    def show_error(self, text: str) -> None:
+        self.show_text(one_line(text))
+
+    def _show_piece(self, piece: str) -> None:
+        if not self._last:
+            self._show_name(self._speaker)
+        write(piece if self._is_raw else clean(piece), self._stdout)
+        self._last = piece[-1:] or self._last
+
+    def _show_name(self, name: str) -> None:
+        if name and self._has_details:
+            end = " " if self._stderr is self._stdout else "\n"
+            write(self._painted(f"{name}:", BLUE) + end, self._stderr)
+
+    def _end_answer(self) -> None:
+        if self._last not in ("", "\n"):
+            write("\n", self._stdout)
+        self._last = ""
+
+    def _show_answer(self, agent: str, text: str) -> None:
+        write(f"{self._painted(agent, BLUE)}: {clean(text)}\n", self._stdout)
+
+    def _show_call(self, agent: str, name: str, arguments: str) -> None:
+        write(f"{self._painted(agent, BLUE)}: {self._painted(name, PURPLE)}({arguments})\n", self._stderr)
+
+    def _show_result(self, name: str, content: str, *, failed: bool) -> None:  # noqa: ARG002 - the content shows the failure
+        self.show_text(f"  {one_line(name)}: {one_line(content)}")
+
+    def _show_handoff(self, source: str, target: str) -> None:
+        self.show_text(f"{one_line(source)} -> {one_line(target)}")
+
+    def _painted(self, text: str, colour: str) -> str:
+        return f"{colour}{clean(text)}{END}" if has_colours(self._stderr) else clean(text)
+
+
 def rich_display(stdout: TextIO, *, live: bool, details: bool = True) -> Display | None:
     """Return a display of rich. Return None if rich is not installed, or if stdout is not a capable terminal."""
-    if not (is_capable(stdout) and is_installed("rich")):
+    if not (is_capable(stdout) and find_spec("rich")):
         return None
     # Imported here, because rich is of an extra, and its import is slow.
-    from ._rich import RichDisplay, console_of  # noqa: PLC0415
+    from ._rich import RichDisplay  # noqa: PLC0415
 
-    return RichDisplay(console_of(stdout), live=live, details=details)
-
-
-def is_installed(*packages: str) -> bool:
-    return all(importlib.util.find_spec(name) for name in packages)
+    return RichDisplay(stdout, live=live, details=details)
 
 
 def is_terminal(stream: TextIO | None) -> bool:

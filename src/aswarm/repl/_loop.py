@@ -12,6 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing, contextmanager, suppress
 from functools import partial
+from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -27,9 +28,8 @@ from aswarm._values.settings import ApiName
 from aswarm._values.text import how_to_install
 
 from ._chat import Chat
-from ._display import Display, is_capable, is_installed, is_terminal, rich_display
+from ._display import Display, PlainDisplay, is_capable, is_terminal, rich_display
 from ._kept import ID, ChatOptions, KeptChat
-from ._plain import PlainDisplay
 from ._reader import PlainReader, restored_terminal
 from ._session import Session
 
@@ -209,7 +209,7 @@ def display_and_reader(session: Session, *, live: bool) -> tuple[Display, PlainR
     In a capable terminal, they use rich and prompt_toolkit. `live`: whether to show answers while the model writes them.
     """
     has_editing = is_terminal(sys.stdin) and is_capable(sys.stdout)
-    if has_editing and is_installed("prompt_toolkit") and (rich := rich_display(sys.stdout, live=live)):
+    if has_editing and find_spec("prompt_toolkit") and (rich := rich_display(sys.stdout, live=live)):
         from ._prompt import Prompt, user_history  # noqa: PLC0415 - of an extra, and its import is slow
 
         rich.greet(f"You are talking to {session.agent.name}. /help lists the commands, Ctrl-D leaves.")

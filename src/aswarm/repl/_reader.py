@@ -16,8 +16,7 @@ import anyio
 from aswarm._runtime.backend import scheduler
 from aswarm._values.text import clean
 
-from ._display import is_terminal
-from ._plain import write
+from ._display import is_terminal, write
 
 # Windows has no termios, and does not need it, because its console echoes only while a program reads.
 termios: Any = importlib.import_module("termios") if importlib.util.find_spec("termios") else None

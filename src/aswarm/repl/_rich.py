@@ -148,17 +148,13 @@ _REASONING = 400  # the last characters of a model's reasoning that are shown
 _REST = 4.0  # after a refresh that took n seconds, the next refresh comes at least 4 * n seconds later
 
 
-def console_of(stdout: TextIO) -> Console:
-    return Console(file=stdout, highlight=False)
-
-
 class RichDisplay(Display):
-    """A display on a console of rich. Each agent has its own colour. A blank line separates pieces of different kinds."""
+    """A display in a terminal, with rich. Each agent has its own colour. A blank line separates pieces of different kinds."""
 
-    def __init__(self, console: Console, *, live: bool, details: bool = True) -> None:
+    def __init__(self, stdout: TextIO, *, live: bool, details: bool = True) -> None:
         super().__init__(live=live, details=details)
-        self._console = console
-        self._live_area = LiveArea(console)
+        self._console = Console(file=stdout, highlight=False)
+        self._live_area = LiveArea(self._console)
         self._blocks = Blocks()
         self._colours: dict[str, str] = {}
         self._named: str | None = None  # the last printed name; None if the next name must be printed in any case

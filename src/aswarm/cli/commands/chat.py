@@ -15,14 +15,12 @@ from aswarm.cli._options import (
     AGENT_HELP,
     context_option,
     entered,
+    equipped,
     max_turns_option,
     mcp_option,
-    provider,
     provider_options,
     skills_option,
     store_options,
-    with_mcp_servers,
-    with_skills,
 )
 from aswarm.cli._output import writing
 
@@ -39,7 +37,6 @@ from aswarm.cli._output import writing
 @click.option("--debug", is_flag=True, help="Print every request and answer, as Swarm's debug mode does.")
 def chat(
     agent: str,
-    base_url: str | None,
     model: str | None,
     api: ApiName,
     context: dict[str, Any],
@@ -52,16 +49,12 @@ def chat(
     conversation: str,
 ) -> None:
     """Talk with the agent."""
-    from aswarm.repl._kept import ChatOptions  # noqa: PLC0415 - no other command needs it
+    from aswarm.repl._display import PrintingError  # noqa: PLC0415 - no other command needs it
+    from aswarm.repl._kept import ChatOptions  # noqa: PLC0415 - as above
     from aswarm.repl._loop import chat_with  # noqa: PLC0415 - as above
-    from aswarm.repl._plain import PrintingError  # noqa: PLC0415 - as above
 
-    with provider(base_url), writing(sys.stdout, PrintingError):
+    with writing(sys.stdout, PrintingError):
         loaded = load_agent(agent)
-        with (
-            Swarm(api=api) as swarm,
-            with_skills(loaded, folders),
-            entered(with_mcp_servers(loaded, servers)) as opened,
-        ):
+        with Swarm(api=api) as swarm, entered(equipped(loaded, folders, servers)) as opened:
             options = ChatOptions(stream, debug, {"model_override": model, "max_turns": max_turns}, opened)
             chat_with(loaded, context, options, swarm, store, conversation)

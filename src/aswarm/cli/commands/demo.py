@@ -49,8 +49,7 @@ def demo(serve: bool, port: int) -> None:
         served = AsyncSwarm(_model(pause=0.02).client())
         serve_until_stopped(served, [triage], host=LOOPBACK, port=port, token=None, store=None)
         return
-    from aswarm.repl._display import rich_display  # noqa: PLC0415 - `--help` needs no display
-    from aswarm.repl._plain import PlainDisplay  # noqa: PLC0415 - as above
+    from aswarm.repl._display import PlainDisplay, rich_display  # noqa: PLC0415 - `--help` needs no display
 
     with reserve_stdout() as stdout:
         write(stdout, _BEFORE)

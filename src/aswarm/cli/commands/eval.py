@@ -18,7 +18,6 @@ from aswarm.cli._options import (
     context_option,
     count_option,
     max_turns_option,
-    provider,
     provider_options,
 )
 from aswarm.cli._output import log_as_notes, reserve_stdout, write, writing
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
 def evals(
     file: Path,
     agent: str | None,
-    base_url: str | None,
     model: str | None,
     api: ApiName,
     context: dict[str, Any],
@@ -77,7 +75,7 @@ def evals(
 
     put_on_path(file.parent)
     put_on_path(Path())
-    with provider(base_url), log_as_notes(), reserve_stdout() as stdout:
+    with log_as_notes(), reserve_stdout() as stdout:
         loaded = None if agent is None else load_agent(agent)
         options |= {"model_override": model, "swarm": AsyncSwarm(api=api, budget=budget)}
         cases = [

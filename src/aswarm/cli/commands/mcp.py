@@ -13,7 +13,7 @@ import click
 from aswarm._swarm import AsyncSwarm
 from aswarm.cli._command import command
 from aswarm.cli._load import load_agent
-from aswarm.cli._options import AGENT_HELP, max_turns_option, provider, provider_options
+from aswarm.cli._options import AGENT_HELP, max_turns_option, provider_options
 from aswarm.cli._server import LOOPBACK, listening, port_option, shown_address
 
 if TYPE_CHECKING:
@@ -34,17 +34,9 @@ if TYPE_CHECKING:
 @provider_options
 @max_turns_option
 @port_option("Serve HTTP at this port, instead of stdin and stdout; 0 for any free port.")
-def mcp(
-    agent: str,
-    base_url: str | None,
-    model: str | None,
-    api: ApiName,
-    max_turns: int,
-    port: int | None,
-) -> None:
+def mcp(agent: str, model: str | None, api: ApiName, max_turns: int, port: int | None) -> None:
     """Serve the agents."""
-    with provider(base_url):
-        anyio.run(_serve, load_agent(agent), model, api, max_turns, port)
+    anyio.run(_serve, load_agent(agent), model, api, max_turns, port)
 
 
 async def _serve(agent: Agent, model: str | None, api: ApiName, max_turns: int, port: int | None) -> None:

@@ -34,14 +34,12 @@ from aswarm.cli._options import (
     budget_option,
     context_option,
     entered,
+    equipped,
     max_turns_option,
     mcp_option,
-    provider,
     provider_options,
     skills_option,
     store_options,
-    with_mcp_servers,
-    with_skills,
 )
 from aswarm.cli._output import details_of, output_of, reserve_stdout, write, writing
 
@@ -90,7 +88,6 @@ if TYPE_CHECKING:
 def run(
     agent: str,
     question: str | None,
-    base_url: str | None,
     model: str | None,
     api: ApiName,
     context: dict[str, Any],
@@ -109,20 +106,15 @@ def run(
 ) -> None:
     """Ask the question."""
     text, decisions = _asked(question, store, resume)
-    with provider(base_url):
-        loaded, kind = load_agent(agent), None if output is None else load_output(output)
-        arguments = {"model_override": model, "max_turns": max_turns, "debug": debug, "output": kind, "deltas": stream}
-        with reserve_stdout() as stdout:
-            has_type = not (kind is None and loaded.output is None)
-            answer = None if stream and not has_type else partial(_typed_or_text, has_type=has_type)
-            writer = _JsonLines(stdout, stream) if as_json else _Shown(stdout, answer, verbose=verbose)
-            asking = _Question(store, conversation, loaded, context, text, decisions, arguments, writer)
-            with (
-                Swarm(api=api, budget=budget) as swarm,
-                with_skills(loaded, folders),
-                entered(with_mcp_servers(loaded, servers)),
-            ):
-                response = asking.ask(swarm)
+    loaded, kind = load_agent(agent), None if output is None else load_output(output)
+    arguments = {"model_override": model, "max_turns": max_turns, "debug": debug, "output": kind, "deltas": stream}
+    with reserve_stdout() as stdout:
+        has_type = not (kind is None and loaded.output is None)
+        answer = None if stream and not has_type else partial(_typed_or_text, has_type=has_type)
+        writer = _JsonLines(stdout, stream) if as_json else _Shown(stdout, answer, verbose=verbose)
+        asking = _Question(store, conversation, loaded, context, text, decisions, arguments, writer)
+        with Swarm(api=api, budget=budget) as swarm, entered(equipped(loaded, folders, servers)):
+            response = asking.ask(swarm)
     how = "if you keep it with --store FILE" if store is None else "with --resume DECISIONS"
     raise click.exceptions.Exit(_exit_code(response, how))
 
@@ -241,14 +233,11 @@ class _Shown:
 
 
 def _display(stdout: TextIO, verbose: bool) -> Display:
-    from aswarm.repl._display import is_terminal, rich_display  # noqa: PLC0415 - `--help` needs no display
-    from aswarm.repl._plain import PlainDisplay  # noqa: PLC0415 - as above
+    from aswarm.repl._display import PlainDisplay, is_terminal, rich_display  # noqa: PLC0415 - `--help` needs no display
 
-    if not verbose or is_terminal(sys.stderr):  # the display of rich has only one stream
-        rich = rich_display(stdout, live=True, details=verbose)
-        if rich is not None:
-            return rich
-    return PlainDisplay(stdout, sys.stderr, live=True, details=verbose, is_raw=not stdout.isatty())
+    has_one_stream = not verbose or is_terminal(sys.stderr)  # the display of rich has only one
+    rich = rich_display(stdout, live=True, details=verbose) if has_one_stream else None
+    return rich or PlainDisplay(stdout, sys.stderr, live=True, details=verbose, is_raw=not stdout.isatty())
 
 
 def _typed_or_text(response: Response, *, has_type: bool) -> str:

@@ -117,7 +117,7 @@ runs = _Runs(
 def _runs_command(
     name: str, text: str, *, needs_agents: bool = False
 ) -> Callable[[Callable[..., Awaitable[None]]], click.Command]:
-    """Return a decorator that makes an async function a command of `runs`.
+    """Return a decorator that adds an async function to the commands of `runs`.
 
     The function gets the `DurableRuns` of TARGET, and the other options.
     """
@@ -138,7 +138,9 @@ def _runs_command(
             async with client.swarm, client:
                 await work(client, **options)
 
-        return command(name, text=text)(click.argument("target")(run))
+        made = command(name, text=text)(click.argument("target")(run))
+        runs.add_command(made)
+        return made
 
     return make
 
@@ -198,10 +200,6 @@ async def release(client: DurableRuns, run_id: str) -> None:
     _print_record((await client.find_run(run_id)).record)
 
 
-def _decisions(_: click.Context, __: click.Parameter, answers: tuple[str, ...]) -> dict[str, Decision]:
-    return dict(map(_decision, answers))
-
-
 def _decision(text: str) -> tuple[str, Decision]:
     from aswarm._values.decisions import Reply  # noqa: PLC0415 - only once it is needed
 
@@ -223,13 +221,13 @@ def _decision(text: str) -> tuple[str, Decision]:
     needs_agents=True,
 )
 @click.argument("run_id")
-@click.argument("answer", nargs=-1, required=True, callback=_decisions)
-async def answer(client: DurableRuns, run_id: str, answer: dict[str, Decision]) -> None:
+@click.argument("answer", nargs=-1, required=True, type=_decision)
+async def answer(client: DurableRuns, run_id: str, answer: tuple[tuple[str, Decision], ...]) -> None:
     """Answer the calls, and print the record of the new run."""
-    _print_record((await (await client.find_run(run_id)).answer(answer)).record)
+    _print_record((await (await client.find_run(run_id)).answer(dict(answer))).record)
 
 
-def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
+def _seconds(value: str) -> float:
     number, unit = value[:-1], value[-1:]
     if unit not in _UNITS or not number.isdecimal():
         raise click.BadParameter(f"expected a number with its unit, such as 30d, 12h, 10m or 0s, not {value!r}")
@@ -244,14 +242,10 @@ def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
 @click.option(
     "--older-than",
     required=True,
-    callback=_seconds,
+    type=_seconds,
     metavar="TIME",
     help="The minimum age of a run to delete, such as 30d, 12h or 10m.",
 )
 async def purge(client: DurableRuns, older_than: float) -> None:
     """Delete, and print the number of deleted runs."""
     _print({"deleted": await client.purge(older_than_seconds=older_than)})
-
-
-for subcommand in (list_runs, show, cancel, release, answer, purge):
-    runs.add_command(subcommand)

@@ -18,7 +18,7 @@ from aswarm.batch import BatchResult, Item
 from aswarm.cli._command import command
 from aswarm.cli._exits import ExitCode
 from aswarm.cli._load import load_agent
-from aswarm.cli._options import AGENT_HELP, budget_option, context_option, max_turns_option, provider, provider_options
+from aswarm.cli._options import AGENT_HELP, budget_option, context_option, max_turns_option, provider_options
 from aswarm.cli._output import reserve_stdout
 
 from . import stopping
@@ -32,7 +32,7 @@ from .threads import in_thread
 _ATTEMPTS = 3
 
 
-def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Literal["auto"]:
+def _concurrency(value: str) -> int | Literal["auto"]:
     if value == "auto":
         return "auto"
     if not (value.isdecimal() and int(value)):
@@ -63,7 +63,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
 @click.option(
     "--concurrency",
     metavar="N|auto",
-    callback=_concurrency,
+    type=_concurrency,
     default="10",
     show_default=True,
     help="The number of items that run at once; auto adapts the number to the provider.",
@@ -123,19 +123,18 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
 @context_option
 @max_turns_option
 @budget_option
-def batch(agent: str, base_url: str | None, output: str, **values: Any) -> None:
+def batch(agent: str, output: str, **values: Any) -> None:
     """Run all items."""
     options = CommandOptions(output=output, **values)
-    with provider(base_url), reserve_stdout() as stdout:
+    with reserve_stdout() as stdout:
         loaded = load_agent(agent)
         options.check()
         total = count(options.source, options.input_format)
         # A durable run that waits may have been answered since.
         unfinished = (FAILED, "waiting") if options.is_durable else (FAILED,)
         with open_output(output, stdout, resume=options.store is not None, unfinished=unfinished) as place:
-            counts = Counts(total, limits=RateLimits(requests_per_minute=options.rpm, tokens_per_minute=options.tpm))
-            for unknown_calls in place.unknown_calls:
-                counts.add_unknown_calls(unknown_calls)
+            limits = RateLimits(requests_per_minute=options.rpm, tokens_per_minute=options.tpm)
+            counts = Counts(total, limits=limits, unknown_calls=place.unknown_calls)
             work = _BatchRun(loaded, options, place, counts)
             code = work.run(sys.stderr, bar=not (output == "-" and stdout.isatty()))
     raise click.exceptions.Exit(code)
@@ -220,7 +219,8 @@ class _BatchRun:
 
     async def _record(self, outcome: BatchResult) -> None:
         record: InputRecord = outcome.metadata
-        self._counts.add_unknown_calls(len(outcome.unknown_calls))
+        if outcome.unknown_calls:
+            self._counts.unknown_calls.append(len(outcome.unknown_calls))
         await self._output.add(line_of(outcome, messages=self._options.messages))
         status = status_of(outcome.response, outcome.error)
         self._counts.statuses[status] += 1

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
 from io import RawIOBase, UnsupportedOperation
 from pathlib import Path
@@ -31,6 +30,7 @@ FAILED = "error"
 _LINE_START = b'{"id": '  # each line starts so; another line that is not JSON is from another program
 PATIENCE = 0.5  # at its end, the command waits this number of seconds for a line that is being written
 _SECONDS_UNTIL_ROOM = 0.01
+_THREAD = "aswarm output"
 
 
 def line_of(outcome: BatchResult, *, messages: bool) -> bytes:
@@ -79,27 +79,36 @@ def encoded(fields: dict[str, Any]) -> bytes:
         return json.dumps(fields).encode() + b"\n"
 
 
-def _write(file: BinaryIO | RawIOBase, line: bytes) -> None:
-    left = memoryview(line)
-    while left:
-        written = file.write(left)
-        if written is None:  # a pipe in non-blocking mode is full
-            time.sleep(_SECONDS_UNTIL_ROOM)
-        left = left[written or 0 :]
-    file.flush()
-
-
 class _Written(NamedTuple):
     status: str
     digest: str | None
     unknown_calls: int = 0
 
 
-class BatchOutput(ABC):
-    """Base class of the outputs, to which lines are appended."""
+class BatchOutput:
+    """A file, a pipe or a device, to which lines are appended. `name`: its name in an error.
 
-    def __init__(self) -> None:
-        self._done: dict[str, _Written] = {}
+    `thread`: the thread that writes, for a pipe or a device. If a reader pauses and the pipe is full, only this thread waits. For
+    a regular file it is None, because a write is faster than a call in a thread. `is_own`: whether to close the file at the end.
+    `done`: the items that earlier commands finished. `new`: the path of a new file. The file is removed after an error before its first line.
+    """
+
+    def __init__(
+        self,
+        name: object,
+        file: BinaryIO | RawIOBase,
+        *,
+        thread: DaemonWorker | None = None,
+        is_own: bool = True,
+        done: Mapping[str, _Written] | None = None,
+        new: Path | None = None,
+    ) -> None:
+        self._name = name
+        self._file = file
+        self._thread = thread
+        self._is_own = is_own
+        self._done = done or {}
+        self._new = new
 
     @property
     def statuses(self) -> set[str]:
@@ -108,8 +117,8 @@ class BatchOutput(ABC):
 
     @property
     def unknown_calls(self) -> list[int]:
-        """The number of calls with an unknown outcome, for each item of earlier commands."""
-        return [written.unknown_calls for written in self._done.values()]
+        """The number of calls with an unknown outcome, for each item of earlier commands with such calls."""
+        return [written.unknown_calls for written in self._done.values() if written.unknown_calls]
 
     def has(self, record: InputRecord) -> bool:
         """Return whether an earlier command finished the item. Raises SetupError if its id belongs to another conversation."""
@@ -123,132 +132,106 @@ class BatchOutput(ABC):
             )
         return True
 
-    @abstractmethod
     async def add(self, line: bytes) -> None:
         """Append a line. Returns when the operating system has the line."""
+        if self._thread is None:
+            self._write(line)
+        else:
+            await self._thread.call(partial(self._write, line))
+
+    def _write(self, line: bytes) -> None:
+        left = memoryview(line)
+        with writing(self._name):
+            while left:
+                written = self._file.write(left)
+                if written is None:  # a pipe in non-blocking mode is full
+                    time.sleep(_SECONDS_UNTIL_ROOM)
+                left = left[written or 0 :]
+            self._file.flush()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        self.close()
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the output."""
-
-
-class FileOutput(BatchOutput):
-    """A file, locked until it is closed. `resume`: whether the file may already have lines; they are not changed.
-
-    `unfinished`: the statuses of lines whose items run again.
-    """
-
-    def __init__(self, path: Path, *, resume: bool, unfinished: Collection[str]) -> None:
-        super().__init__()
-        self._unfinished = unfinished
-        self._path = path.resolve()
-        self._is_new = not path.exists()
-        # Without a buffer, a line is in the file at once. If a write fails, Python does not repeat it later.
-        self._file = path.open("ab", buffering=0)
-        try:
-            if not lock(self._file):
-                raise SetupError(f"{path} is being written by another batch; wait for its end, or choose another file")
-            if resume:
-                self._read()
-            elif self._file.tell():
-                raise SetupError(f"{path} has lines already; continue it with --store, or choose another file")
-        except BaseException:
-            self._file.close()
-            raise
-
-    def _read(self) -> None:
-        line = b"\n"
-        with self._path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                self._note(number, line)
-        if not line.endswith(b"\n"):  # a crash cut off the last line; end it, so that the next line is not joined to it
-            self._file.write(b"\n")
-
-    def _note(self, number: int, line: bytes) -> None:
-        """Note the status of an item. Its last line counts. Ignore a line that was cut off."""
-        try:
-            fields: Any = json.loads(line)
-        except (ValueError, RecursionError):
-            if line.startswith(_LINE_START) or _LINE_START.startswith(line.rstrip(b"\n")):
-                return
-            fields = None
-        if not (is_object(fields) and "id" in fields and isinstance(fields.get("status"), str)):
-            raise SetupError(
-                f"line {number} of {self._path} was not written by aswarm batch; choose another file with --output"
-            )
-        key = str(fields["id"])
-        self._done.pop(key, None)
-        if fields["status"] not in self._unfinished:
-            unknown_calls: Any = fields.get("unknown_calls")  # absent in outputs of early versions
-            unknown = len(unknown_calls) if is_array(unknown_calls) else 0
-            self._done[key] = _Written(fields["status"], fields.get("input_digest"), unknown)
-
-    async def add(self, line: bytes) -> None:
-        """Append the line, without a thread: a write to a file is faster than a call in a thread."""
-        with writing(self._path):
-            _write(self._file, line)
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """Close the file. If it is new, and an error came before its first line, remove it."""
-        if error is not None and self._is_new and not self._file.tell():
+        if error is not None and self._new is not None and not self._file.tell():
             with suppress(OSError):
-                self._path.unlink()
+                self._new.unlink()
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-class StreamOutput(BatchOutput):
-    """Standard output, a pipe or a device. `is_own`: whether to close the file at the end.
-
-    A thread writes the lines. If a reader pauses and the pipe is full, only this thread waits.
-    """
-
-    def __init__(self, name: object, file: BinaryIO | RawIOBase, *, is_own: bool) -> None:
-        super().__init__()
-        self._name = name
-        self._file = file
-        self._is_own = is_own
-        self._thread = DaemonWorker("aswarm output")
-
-    async def add(self, line: bytes) -> None:
-        """Write the line. Returns when the pipe has accepted it."""
-        await self._thread.call(partial(self._write, line))
-
-    def _write(self, line: bytes) -> None:
-        with writing(self._name):
-            _write(self._file, line)
-
-    def close(self) -> None:
-        """Flush the file, or close it if `is_own`. If the reader does not read, stop waiting after `PATIENCE`."""
-        self._thread.close(self._file.close if self._is_own else self._file.flush, PATIENCE)
+        """Close the file. If the reader of a pipe does not read, stop waiting after `PATIENCE`."""
+        if self._thread is None:
+            self._file.close()
+        else:
+            self._thread.close(self._file.close if self._is_own else self._file.flush, PATIENCE)
 
 
 def open_output(name: str, stdout: TextIO, *, resume: bool, unfinished: Collection[str] = (FAILED,)) -> BatchOutput:
-    """Open the file, or stdout for `-`; see `FileOutput`. Raises SetupError if it cannot be written, or is not of a batch."""
-    if name == "-":
-        try:
-            # A file object without Python's buffer. When the process ends, Python needs the lock of the buffer of stdout, but a
-            # thread that is stuck in a write would hold this lock.
-            file = open(stdout.fileno(), "wb", buffering=0, closefd=False)  # noqa: SIM115 - closed by the output
-        except UnsupportedOperation:  # stdout is not a real file
-            return StreamOutput(STDOUT, stdout.buffer, is_own=False)
-        return StreamOutput(STDOUT, file, is_own=True)
+    """Open the file, or stdout for `-`. Raises SetupError if it cannot be written, or is not of a batch.
+
+    `resume`: whether a file may already have lines; they are not changed. `unfinished`: the statuses of lines whose items run again.
+    """
     path = Path(name)
     try:
+        if name == "-":
+            return _stdout_of(stdout)
         if path.exists() and not path.is_file():  # a pipe, a device
-            return StreamOutput(path, path.open("wb", buffering=0), is_own=True)
-        return FileOutput(path, resume=resume, unfinished=unfinished)
+            return BatchOutput(path, path.open("wb", buffering=0), thread=DaemonWorker(_THREAD))
+        return _open_file(path, unfinished if resume else None)
     except OSError as error:
         raise SetupError(f"{name} cannot be written: {error.strerror}") from error
+
+
+def _stdout_of(stdout: TextIO) -> BatchOutput:
+    thread = DaemonWorker(_THREAD)
+    try:
+        # A file object without Python's buffer. When the process ends, Python needs the lock of the buffer of stdout, but a
+        # thread that is stuck in a write would hold this lock.
+        return BatchOutput(STDOUT, open(stdout.fileno(), "wb", buffering=0, closefd=False), thread=thread)
+    except UnsupportedOperation:  # stdout is not a real file
+        return BatchOutput(STDOUT, stdout.buffer, thread=thread, is_own=False)
+
+
+def _open_file(path: Path, unfinished: Collection[str] | None) -> BatchOutput:
+    """Open and lock a file. `unfinished`: as in `open_output`; None if the file must have no lines."""
+    place, is_new = path.resolve(), not path.exists()
+    with ExitStack() as stack:
+        # Without a buffer, a line is in the file at once. If a write fails, Python does not repeat it later.
+        file = stack.enter_context(path.open("ab", buffering=0))
+        if not lock(file):
+            raise SetupError(f"{path} is being written by another batch; wait for its end, or choose another file")
+        if unfinished is None and file.tell():
+            raise SetupError(f"{path} has lines already; continue it with --store, or choose another file")
+        done = {} if unfinished is None else _finished(place, file, unfinished)
+        stack.pop_all()
+    return BatchOutput(place, file, done=done, new=place if is_new else None)
+
+
+def _finished(path: Path, file: RawIOBase, unfinished: Collection[str]) -> dict[str, _Written]:
+    """Return the finished items of a file by id; the last line of an id counts. End a last line that was cut off."""
+    done: dict[str, _Written] = {}
+    line = b"\n"
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                fields: Any = json.loads(line)
+            except (ValueError, RecursionError):
+                if line.startswith(_LINE_START) or _LINE_START.startswith(line.rstrip(b"\n")):
+                    continue  # a crash has cut it off
+                fields = None
+            if not (is_object(fields) and "id" in fields and isinstance(fields.get("status"), str)):
+                raise SetupError(
+                    f"line {number} of {path} was not written by aswarm batch; choose another file with --output"
+                )
+            key = str(fields["id"])
+            done.pop(key, None)
+            if fields["status"] not in unfinished:
+                unknown_calls: Any = fields.get("unknown_calls")  # absent in outputs of early versions
+                unknown = len(unknown_calls) if is_array(unknown_calls) else 0
+                done[key] = _Written(fields["status"], fields.get("input_digest"), unknown)
+    if not line.endswith(b"\n"):  # so that the next line is not joined to it
+        file.write(b"\n")
+    return done
 
 
 class RejectedLines:

@@ -40,9 +40,8 @@ _WORDS = {
 class Counts:
     """The counts of a batch. `total`: the lines of the input, or None if not known. `before`: items of earlier commands.
 
-    `is_read`: whether the input has been read to its end. `unknown_calls`: the number of calls with an unknown outcome, in this
-    command and in earlier commands. `items_with_unknown_calls`: the number of items with such calls. `limits`: the limits of
-    the swarm.
+    `is_read`: whether the input has been read to its end. `unknown_calls`: for each item with calls whose outcome is unknown, the
+    number of these calls, in this command and in earlier commands. `limits`: the limits of the swarm.
     """
 
     total: int | None = None
@@ -52,14 +51,8 @@ class Counts:
     bad: int = 0
     is_read: bool = False
     usage: Usage = field(default_factory=Usage)
-    unknown_calls: int = 0
-    items_with_unknown_calls: int = 0
+    unknown_calls: list[int] = field(default_factory=list[int])
     limits: RateLimits = field(default_factory=RateLimits)
-
-    def add_unknown_calls(self, of_an_item: int) -> None:
-        """Add the number of calls of one item with an unknown outcome. The number may be 0."""
-        self.unknown_calls += of_an_item
-        self.items_with_unknown_calls += of_an_item > 0
 
     @property
     def seconds(self) -> float:
@@ -101,7 +94,7 @@ class Counts:
         if self.bad:
             parts.append(counted(self.bad, "bad line"))
         if self.unknown_calls:
-            parts.append(f"{counted(self.unknown_calls, 'call')} with unknown outcome")
+            parts.append(f"{counted(sum(self.unknown_calls), 'call')} with unknown outcome")
         return ", ".join(parts)
 
     def progress(self) -> str:
@@ -118,7 +111,7 @@ class Counts:
         if self.before:
             lines.append(f"{counted(self.before, 'item')} done before")
         if self.unknown_calls:
-            calls, items = counted(self.unknown_calls, "call"), counted(self.items_with_unknown_calls, "item")
+            calls, items = counted(sum(self.unknown_calls), "call"), counted(len(self.unknown_calls), "item")
             lines.append(f"The outcome of {calls} in {items} is unknown; the output has them as unknown_calls")
         usage = self.usage
         lines.append(
