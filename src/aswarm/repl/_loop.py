@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing, contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
-from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import anyio
@@ -136,7 +135,7 @@ async def run_demo_loop_async(
     async with aclosing(AsyncSwarm(**client_options)) as swarm:  # not entered, as above
         with restored_terminal(), _shown(starting_agent, context_variables, options) as (session, display, reader):
             kept, interrupts = KeptChat(session, swarm, options), _Interrupts()
-            with on_interrupt(interrupts.note):
+            with interrupts.handled():
                 chat = Chat(session, kept, display, partial(interrupts.do, reader.read_async), interrupts.do)
                 await chat.talk(None, ID)
 
@@ -147,8 +146,25 @@ class _Interrupts:
     def __init__(self) -> None:
         self._scope = anyio.CancelScope()
 
-    def note(self) -> None:
-        """Cancel the work."""
+    @contextmanager
+    def handled(self) -> Generator[None]:
+        """Within the block, SIGINT (Ctrl-C) only cancels the work.
+
+        The block has no effect in a process that ignores SIGINT. It also has no effect outside the main thread, because only the
+        main thread can set a signal handler.
+        """
+        previous = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
+            yield
+            return
+        schedule = scheduler()
+        signal.signal(signal.SIGINT, lambda *_: schedule(self._cancel))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+    def _cancel(self) -> None:
         self._scope.cancel()
 
     async def do(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -159,29 +175,6 @@ class _Interrupts:
         finally:
             self._scope = anyio.CancelScope()
         raise KeyboardInterrupt
-
-
-@contextmanager
-def on_interrupt(react: Callable[[], None]) -> Generator[None]:
-    """Within the block, SIGINT (Ctrl-C) only calls `react` on the running event loop.
-
-    The block has no effect in a process that ignores SIGINT. It also has no effect outside the main thread, because only the
-    main thread can set a signal handler.
-    """
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
-        yield
-        return
-    schedule = scheduler()
-
-    def handle(_signal: int, _frame: FrameType | None) -> None:
-        schedule(react)
-
-    signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 # --- for both ---
