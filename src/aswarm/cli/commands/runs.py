@@ -117,7 +117,7 @@ runs = _Runs(
 def _runs_command(
     name: str, text: str, *, needs_agents: bool = False
 ) -> Callable[[Callable[..., Awaitable[None]]], click.Command]:
-    """Return a decorator that adds an async function to the commands of `runs`.
+    """Return a decorator that makes an async function a command of `runs`.
 
     The function gets the `DurableRuns` of TARGET, and the other options.
     """
@@ -138,9 +138,7 @@ def _runs_command(
             async with client.swarm, client:
                 await work(client, **options)
 
-        made = command(name, text=text)(click.argument("target")(run))
-        runs.add_command(made)
-        return made
+        return command(name, text=text)(click.argument("target")(run))
 
     return make
 
@@ -249,3 +247,7 @@ def _seconds(value: str) -> float:
 async def purge(client: DurableRuns, older_than: float) -> None:
     """Delete, and print the number of deleted runs."""
     _print({"deleted": await client.purge(older_than_seconds=older_than)})
+
+
+for subcommand in (list_runs, show, cancel, release, answer, purge):
+    runs.add_command(subcommand)
