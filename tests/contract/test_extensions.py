@@ -63,7 +63,6 @@ JOURNAL = {  # the journal of a batch keeps runs, as aswarm.runs does: on the lo
     "_record.entry_recorder.EntryRecorder",
     "_record.fingerprints.item_fingerprint",
     "_record.item_maker.ItemMaker",
-    "_record.item_maker.finished_response",
     "_run.options.RunOptions",
 }
 EVENT_LOOP_OF_SWARM = {  # each import of these has its reason in the contract of import-linter

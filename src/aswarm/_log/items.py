@@ -186,11 +186,9 @@ class ItemLog:
         self._writer = LogWriter(file, item_id, attempt, self._number, file.note_failure)
 
     def add(self, entry: Entry) -> None:
-        self._writer.add(self._line(entry), _WITHIN.get(entry.type, math.inf))
-
-    def _line(self, entry: Entry) -> bytes:
-        number, self._number = self._number, self._number + 1
-        return _encode({"seq": number, "at": entry.at_ms, "type": entry.type, **entry.fields}).encode()
+        line = _encode({"seq": self._number, "at": entry.at_ms, "type": entry.type, **entry.fields})
+        self._number += 1
+        self._writer.add(line.encode(), _WITHIN.get(entry.type, math.inf))
 
     def commit(self) -> Coroutine[Any, Any, None]:
         """Wait until all entries are on disk. Raises RunError if they cannot be written."""
@@ -198,7 +196,8 @@ class ItemLog:
 
     def finish(self, last: Entry) -> Coroutine[Any, Any, None]:
         """Finish the item with its last entry, like `commit`. Only then may the response be returned."""
-        return self._written(partial(self._writer.end, self._line(last), Ending("finished"), last.at_ms))
+        line = _encode({"seq": self._number, "at": last.at_ms, "type": last.type, **last.fields})
+        return self._written(partial(self._writer.end, line.encode(), Ending("finished"), last.at_ms))
 
     async def _written(self, write: Callable[[], Awaitable[bool]]) -> None:
         self._file.check()

@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from aswarm._record.entries import DELTAS, now
 from aswarm._sql.transactions import Transaction, chunks, marks
@@ -88,6 +88,10 @@ class LogRow(NamedTuple):
     def has_facts(self) -> int:
         """1 if the row has entries other than deltas, otherwise 0."""
         return int(_A_FACT.search(self.data) is not None)
+
+
+# The row that was written; None without entries; False if another attempt has started.
+Written: TypeAlias = LogRow | Literal[False] | None
 
 
 class Ending(NamedTuple):
@@ -180,22 +184,24 @@ def count(user: str | None, most: float) -> Transaction[int]:
     return int(rows[0][0])
 
 
-def append(run_id: str, attempt: int, row: LogRow) -> Transaction[bool]:
-    """Append entries. Returns False for an ended run, or if another attempt has started.
+def append(run_id: str, attempt: int, row: LogRow | None) -> Transaction[Written]:
+    """Append entries. Returns the row, or False for an ended run, or if another attempt has started.
 
     The query locks the row of the run with FOR SHARE. So a process that takes over the run waits for this write, and then also
     reads these entries.
     """
+    if row is None:
+        return None
     rows = yield (
         f"""INSERT INTO {_ROW} SELECT id, ?, ?, ?, ? FROM aswarm_run
         WHERE id = ? AND attempt = ? AND status = 'running' FOR SHARE {_OR_REPLACE}""",
         (*row, row.has_facts, run_id, attempt),
     )
-    return bool(rows[0][0])
+    return row if rows[0][0] else False
 
 
-def end(run_id: str, attempt: int, row: LogRow, ending: Ending, at: int) -> Transaction[bool]:
-    """Append the last entries and end the run. Returns False for an ended run, or if another attempt has started.
+def end(run_id: str, attempt: int, row: LogRow, ending: Ending, at: int) -> Transaction[Written]:
+    """Append the last entries and end the run. Returns the row, or False for an ended run, or if another attempt has started.
 
     `at`: the time of the last entry.
     """
@@ -205,9 +211,9 @@ def end(run_id: str, attempt: int, row: LogRow, ending: Ending, at: int) -> Tran
     if not rows[0][0]:
         # This transaction may be a repetition: the first one was committed, but the answer of the database was lost.
         written = yield "SELECT data FROM aswarm_entry WHERE run = ? AND first = ?", (run_id, row.first)
-        return [bytes(data) for (data,) in written] == [row.data]
+        return row if [bytes(data) for (data,) in written] == [row.data] else False
     yield f"INSERT INTO {_ROW} VALUES (?, ?, ?, ?, ?) {_OR_REPLACE}", (run_id, *row, row.has_facts)
-    return True
+    return row
 
 
 def replace_last(run_id: str, row: LogRow, ending: Ending) -> Transaction[None]:

@@ -9,17 +9,14 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Literal, TypeAlias
 
 from aswarm._sql.database import Database
 from aswarm._sql.transactions import PendingTransaction, Transaction
 from aswarm._values.errors import ConfigurationError
 
 from . import runs as log
-from .runs import Ending, LogRow
+from .runs import Ending, LogRow, Written
 
-# The row that was written; None without entries; False if another attempt has started.
-Written: TypeAlias = LogRow | Literal[False] | None
 WITHIN = 0.05  # seconds until entries are written together: one commit for each delta would cost 100 times more
 
 
@@ -70,13 +67,13 @@ class LogWriter:
 
     async def commit(self) -> bool:
         """Write all entries, and wait until they are on disk. Returns False if the log refuses them. Raises StoreError."""
-        self.unschedule()
+        self._due = math.inf
         written = await self._database.submit(self._write_durable, self._note, durable=True, notifies=True)
         return written is not False
 
     async def end(self, last: bytes, ending: Ending, at: int) -> bool:
         """Write all entries and the last entry, and end the run, like `commit`. `at`: the time of the last entry."""
-        self.unschedule()
+        self._due = math.inf
         write = partial(self._write_end, last, ending, at)
         written = await self._database.submit(write, self._note, durable=True, notifies=True)
         return written is not False
@@ -88,20 +85,17 @@ class LogWriter:
 
     # --- in the thread of the database ---
 
-    def _write(self, row: LogRow | None) -> Transaction[Written]:
-        return row if row is None or (yield from log.append(self.run_id, self.attempt, row)) else False
-
     def _write_scheduled(self) -> Transaction[Written]:
-        return self._write(None if self._due == math.inf else self.row())
+        return log.append(self.run_id, self.attempt, None if self._due == math.inf else self.row())
 
     def _write_durable(self) -> Transaction[Written]:
         # Without a change, a commit does not wait for the disk. So it writes the last row again, if it may not be there.
-        return self._write(self.row() or self._not_durable)
+        return log.append(self.run_id, self.attempt, self.row() or self._not_durable)
 
     def _write_end(self, last: bytes, ending: Ending, at: int) -> Transaction[Written]:
         row = self.row(last)
         assert row is not None  # noqa: S101 - it has the last entry
-        return row if (yield from log.end(self.run_id, self.attempt, row, ending, at)) else False
+        return log.end(self.run_id, self.attempt, row, ending, at)
 
     def _note(self, job: PendingTransaction) -> None:
         row: Written = job.value

@@ -116,7 +116,7 @@ class EntryRecorder(Recorder):
     def use(self, state: RunState) -> None:
         """Record the run with this state. Call it before the first event."""
         super().use(state)
-        self._changes = TurnChanges(self._facts.outcomes(0), state.context)
+        self._changes = TurnChanges(self._facts.outcomes.get(0, ()), state.context)
 
     @property
     def is_behind(self) -> bool:
@@ -132,7 +132,7 @@ class EntryRecorder(Recorder):
 
     def _complete(self, handlers: Handlers, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         self._turn += 1
-        self._changes = TurnChanges(self._facts.outcomes(self._turn), self.state.context)
+        self._changes = TurnChanges(self._facts.outcomes.get(self._turn, ()), self.state.context)
         self._outcomes, self._inside, self._seen = {}, {}, set()
         self._request = request_fingerprint(request)
         recorded = self._facts.completions.get(self._turn)
@@ -325,7 +325,9 @@ class EntryRecorder(Recorder):
             self._shown_turn = event.turn
         private: Mapping[str, Any] | None = None  # fields that only a replay reads
         if isinstance(event, CompletionFinished):
-            private = {"_request": self._request, **_outcome(self._changed(self.state.context))}
+            private = {"_request": self._request}
+            if changed := self._changed(self.state.context):
+                private["_outcome"] = changed
         elif isinstance(event, ToolCallFinished):
             private = {"_outcome": self._outcomes.get((event.index, None), {})}
         elif isinstance(event, CallWaiting):

@@ -41,6 +41,7 @@ class Facts:
     `completions`: the fields of each CompletionFinished, by the number of its turn.
     `started`: the calls whose functions have started.
     `waiting`, `finished`: the fields of each CallWaiting and each ToolCallFinished, in recorded order.
+    `outcomes`: the places and outcomes of the calls of each turn that finished or waited, in recorded order.
     `made`: the name of each call inside code, and its arguments if they are known.
     `code_starts`: the recorded data of each start of code.
     """
@@ -52,7 +53,7 @@ class Facts:
         self.finished: dict[CallKey, Mapping[str, Any]] = {}
         self.made: dict[CallKey, tuple[str, str | None]] = {}
         self.code_starts: dict[CallKey, Mapping[str, Any]] = {}
-        self._ended: list[tuple[CallKey, Mapping[str, Any]]] = []  # each that has finished or waits, in recorded order
+        self.outcomes: dict[int, list[tuple[CallPlace, Mapping[str, Any]]]] = {}
         self._keys: set[_Key] = set()
         turn = 0
         for entry in entries:
@@ -99,7 +100,7 @@ class Facts:
 
     def _end(self, kind: dict[CallKey, Mapping[str, Any]], key: CallKey, fields: Mapping[str, Any]) -> None:
         kind[key] = fields
-        self._ended.append((key, fields.get("_outcome", {})))
+        self.outcomes.setdefault(key.turn, []).append((key[1:], fields.get("_outcome", {})))
 
     def inside(self, call: CallKey) -> Iterator[tuple[CallKey, Mapping[str, Any]]]:
         """Yield the calls inside a call that have finished, with their outcomes, in recorded order."""
@@ -125,10 +126,6 @@ class Facts:
     def last_turn(self) -> int:
         """The number of the last turn with a recorded completion; 0 if there is none."""
         return max(self.completions, default=0)
-
-    def outcomes(self, turn: int) -> list[tuple[CallPlace, Mapping[str, Any]]]:
-        """Return the places and outcomes of the calls of a turn that finished or waited, in recorded order."""
-        return [(key[1:], outcome) for key, outcome in self._ended if key.turn == turn] if self._ended else []
 
     def has(self, turn: int, entry: Entry) -> bool:
         """Return whether the log already has this entry of a replay."""

@@ -24,7 +24,7 @@ def item_fingerprint(
     """
     variables = [_variables(context_variables)] if context_variables else []
     decided = [{"resume": recorded_resume(resume)}] if resume is not False else []
-    return _digest([agent.name, normalize(messages), *variables, *decided])
+    return _digests({"item": [agent.name, normalize(messages), *variables, *decided]})["item"]
 
 
 def request_fingerprint(request: CompletionRequest) -> dict[str, str]:
@@ -32,14 +32,12 @@ def request_fingerprint(request: CompletionRequest) -> dict[str, str]:
     body = request.body
     messages: list[Any] = body["messages"]
     is_instructed = bool(messages) and messages[0].get("role") == "system"
-    form = {"response_format": _digest(body["response_format"])} if "response_format" in body else {}
-    return {
-        "model": str(body.get("model")),
-        "tools": _digest(body.get("tools")),
-        "instructions": _digest(messages[0]) if is_instructed else "",
-        "messages": _digest(messages[1:] if is_instructed else messages),
-        **form,
-    }
+    parts = {"tools": body.get("tools"), "messages": messages[1:] if is_instructed else messages}
+    if is_instructed:
+        parts["instructions"] = messages[0]
+    if "response_format" in body:
+        parts["response_format"] = body["response_format"]
+    return {"model": str(body.get("model")), "tools": "", "instructions": "", **_digests(parts)}
 
 
 def differences(recorded: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
@@ -55,12 +53,15 @@ def _variables(context: Mapping[str, Any]) -> str:
         return ""
 
 
-def _digest(value: Any) -> str:
-    try:
-        text = to_json(value, fallback=_type_name)
-    except ValueError:  # half a surrogate pair
-        text = json.dumps(value, default=_type_name).encode()
-    return blake2b(text, digest_size=8).hexdigest()
+def _digests(values: Mapping[str, Any]) -> dict[str, str]:
+    digests: dict[str, str] = {}
+    for name, value in values.items():
+        try:
+            text = to_json(value, fallback=_type_name)
+        except ValueError:  # half a surrogate pair
+            text = json.dumps(value, default=_type_name).encode()
+        digests[name] = blake2b(text, digest_size=8).hexdigest()
+    return digests
 
 
 def _type_name(value: object) -> str:

@@ -10,6 +10,7 @@ RunFinished                        the `Response` of the item
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from aswarm._run.call import ToolCall
@@ -32,12 +33,15 @@ from .entry_maker import withdrawal
 from .outcomes import recorded_response, response_fields
 
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens", "details")
+_used = attrgetter(*_USAGE)
 
 
 class ItemMaker:
     """Makes the entries of one item, in order. `EntryMaker` makes the entries of other runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: Mapping[str, Any]) -> None:
+        """`context`: the context variables that the item starts with."""
+        self._context = context
         self._turn = 0
 
     def event(self, event: Event, _state: object, private: Mapping[str, Any] | None = None) -> list[Entry]:
@@ -45,12 +49,12 @@ class ItemMaker:
         if isinstance(event, TurnStarted):
             self._turn = event.turn
         elif isinstance(event, CompletionFinished):  # with the turn, because a turn without a completion runs again
-            at, usage = now(), {name: getattr(event.usage, name) for name in _USAGE}
+            at, usage = now(), dict(zip(_USAGE, _used(event.usage), strict=True))
             fields = {"message": event.message, "finish_reason": event.finish_reason, "usage": usage, **(private or {})}
             turn = Entry(0, at, "TurnStarted", {"turn": self._turn})
             return [turn, Entry(0, at, "CompletionFinished", fields)]
         elif isinstance(event, ToolCallStarted | ToolCallFinished):
-            return [_entry(type(event).__name__, {**_fields(event), **(private or {})})]
+            return [Entry(0, now(), type(event).__name__, {**_fields(event), **(private or {})})]
         elif isinstance(event, CallWaiting):  # a rerun decides again whether the call must wait
             # If a function of an inner run has started, the call counts as started: a rerun cannot know its outcome.
             return [] if _has_started_inside(event) else [_entry("ToolCallWithdrawn", {"index": event.index})]
@@ -61,20 +65,16 @@ class ItemMaker:
     def withdrawn_call(self, call: ToolCall) -> Entry:
         return _entry(*withdrawal(call))
 
-    def finished(self, response: Response, context: Mapping[str, Any]) -> Entry:
-        """Return the last entry. `context`: the context variables that the item started with.
+    def finished(self, response: Response) -> Entry:
+        """Return the last entry. Raises ConfigurationError if a context variable cannot be recorded."""
+        return _entry("RunFinished", {"_response": response_fields(response, self._context)})
 
-        Raises ConfigurationError if a context variable cannot be recorded.
-        """
-        return _entry("RunFinished", {"_response": response_fields(response, context)})
-
-
-def finished_response(last: Entry, agents: AgentDirectory, context: Mapping[str, Any]) -> Response:
-    """Return the response from the last entry of an item. `context`: see `ItemMaker.finished`."""
-    fields = last.fields["_response"]
-    # If no agent has the recorded name, `agent` is a placeholder with this name. A run of the placeholder fails.
-    agent = agents.find_or_name(fields["agent"], "the journal has a response of the agent")
-    return recorded_response(fields, agent, context)
+    def response(self, last: Entry, agents: AgentDirectory) -> Response:
+        """Return the response that the last entry records."""
+        fields = last.fields["_response"]
+        # If no agent has the recorded name, `agent` is a placeholder with this name. A run of the placeholder fails.
+        agent = agents.find_or_name(fields["agent"], "the journal has a response of the agent")
+        return recorded_response(fields, agent, self._context)
 
 
 def _fields(event: ToolCallStarted | ToolCallFinished) -> dict[str, Any]:

@@ -112,7 +112,8 @@ class TurnChanges:
         self._recorded = list(recorded)
         self._order = {place: at for at, (place, _) in enumerate(self._recorded)} if self._recorded else {}
         self._made = 0  # the number of recorded changes that were applied to the context
-        self._before: dict[str, Any] = copy_containers(context or {})  # the context when changes were last recorded
+        # The context when changes were last recorded. Most runs have no context variables, and nothing to copy.
+        self._before: dict[str, Any] = copy_containers(context) if context else {}
         # The recorded changes of `Result`s, which the run merges later, and their copies: the next call may change a merged value.
         self._results: list[tuple[Mapping[str, Any], dict[str, Any]]] = []
 
@@ -145,6 +146,8 @@ class TurnChanges:
 
         Raises ConfigurationError if a context variable cannot be recorded.
         """
+        if not (context or self._before):  # most runs have no context variables
+            return {}
         results, self._results = self._results, []
         for changed, copied in results:  # in the order of the calls, in which they are merged
             merged = {key: copied[key] for key, value in changed.items() if key in context and context[key] is value}

@@ -26,7 +26,7 @@ from typing import Any, Self, TypeAlias
 from aswarm._log.items import ItemFile
 from aswarm._record.entry_recorder import EntryRecorder
 from aswarm._record.fingerprints import item_fingerprint
-from aswarm._record.item_maker import ItemMaker, finished_response
+from aswarm._record.item_maker import ItemMaker
 from aswarm._run.options import RunOptions
 from aswarm._values.agent import Agent, Response, asked_for
 from aswarm._values.errors import AswarmError, ConfigurationError
@@ -72,9 +72,9 @@ class Journal:
         """
         digest = item_fingerprint(options.agent, options.messages, own_context, options.resume)
         item = await self._file.take(item_id, digest)
-        agents, context = self._lookup(options.agent), options.context_variables or {}
+        agents, maker = self._lookup(options.agent), ItemMaker(options.context_variables or {})
         if item.is_finished:
-            recorded = finished_response(item.entries[-1], agents, context)
+            recorded = maker.response(item.entries[-1], agents)
             return recorded if options.output is None else asked_for(recorded, options.output)
 
         def mismatch(turn: int, parts: str) -> ConfigurationError:
@@ -84,7 +84,6 @@ class Journal:
                 "messages and not into the instructions), or run the item again under another id: its tools then run again"
             )
 
-        maker = ItemMaker()
         recorder = EntryRecorder(item, maker, agents, mismatch, recorded=item.entries, deltas=False)
         try:
             response = await run(options, recorder)
@@ -92,7 +91,7 @@ class Journal:
             item.flush()
             raise
         try:
-            await item.finish(maker.finished(response, context))
+            await item.finish(maker.finished(response))
         except AswarmError as error:
             error.response = response
             raise

@@ -204,15 +204,15 @@ class Runner:
         finally:
             del result  # the traceback of an error refers to this frame: avoid a reference cycle
 
-    async def _respond(self, item_id: str, item: Item, retries: Retries) -> Response:
+    def _respond(self, item_id: str, item: Item, retries: Retries) -> Awaitable[Response]:
         options = self._settings.run_options(item)
         if self._journal is None:
-            return await self._run_to_end(options, None, retries.middleware)
+            return self._run_to_end(options, None, retries.middleware)
 
         def run(options: Any, recorder: Any) -> Awaitable[Response]:
             return self._run_to_end(options, recorder, retries.middleware)
 
-        return await self._journal.run(item_id, options, run, item.context_variables)
+        return self._journal.run(item_id, options, run, item.context_variables)
 
 
 _END = object()
