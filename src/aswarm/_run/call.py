@@ -45,6 +45,7 @@ class ToolCall:
         "_agent", "_arguments", "_decision", "_had_started", "_has_started", "_hold", "_id", "_index", "_is_announced",
         "_is_late", "_is_merged", "_message", "_name", "_outcome", "_replaced", "_tool", "_unknown_inside",
     )  # fmt: skip
+    _parent: ToolCall | None = None  # a call inside code has another `parent`
 
     def __init__(self, message: Message, index: int, agent: Agent, tool: Tool[..., Any] | None) -> None:
         self._message = message
@@ -99,10 +100,10 @@ class ToolCall:
         """The called tool; None if the agent has no such function."""
         return self._tool
 
-    @property
+    @fact_property
     def parent(self) -> ToolCall | None:
         """The outer call whose function makes this call; None for a call of the model."""
-        return None
+        return self._parent
 
     @fact_property
     def id(self) -> str:
