@@ -16,6 +16,7 @@ from aswarm._record.entry_maker import EntryMaker, withdrawal
 from aswarm._record.fingerprints import item_fingerprint
 from aswarm._record.fold import Folded, fold
 from aswarm._record.outcomes import recordable
+from aswarm._runtime import clocks
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.serve.wires.native.encoder import NativeWire
 from aswarm.serve.wires.sse import HEARTBEAT, RECONNECT
@@ -188,9 +189,10 @@ def test_an_error_has_a_text_for_readers(error: Exception, public: str) -> None:
     assert maker.folded._ending is entry
 
 
-def test_a_run_that_was_left_keeps_its_response() -> None:
+def test_a_run_that_was_left_keeps_its_response(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last change of the context stands before the end."""
-    maker = EntryMaker(clock=lambda: 7)
+    monkeypatch.setattr(clocks, "time", lambda: 0.0075)
+    maker = EntryMaker()
     agent = Agent(name="A")
     maker.started("run", "chat", agent, [USER])
     response: Response = Response(agent=agent, context_variables={"n": 1}, stop="cancelled", run_id="run")

@@ -303,6 +303,14 @@ def cancel_requests(run_ids: Sequence[str]) -> Transaction[dict[str, str]]:
     return reasons
 
 
+def cancelled_and_ended(
+    run_ids: Sequence[str], awaited: Sequence[str]
+) -> Transaction[tuple[dict[str, str], list[str]]]:
+    """Return the `cancel_requests` of the runs of this process, and the `ended` ones of the runs that callers wait for."""
+    requests = yield from cancel_requests(run_ids)
+    return requests, (yield from ended(awaited))
+
+
 def touch(run_ids: Sequence[str]) -> Transaction[None]:
     """Record that these runs have readers in this process now."""
     for run_id in run_ids:

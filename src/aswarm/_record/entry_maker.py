@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from aswarm._run.call import ToolCall
 from aswarm._run.turn import Turn
+from aswarm._runtime import clocks
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Response
@@ -31,11 +32,11 @@ from aswarm._values.events import (
     ToolProgress,
     TurnStarted,
 )
-from aswarm._values.json import jsonable
+from aswarm._values.json import jsonable, whole_characters
 from aswarm._values.messages import STARTED_INSIDE, Message, call_name, has_started_inside
 from aswarm._wire.request import CompletionRequest
 
-from .entries import JOINED, OF_MOST_CALLS, REST, STOPS, Entry, PublicIds, now, public_ids, with_last
+from .entries import JOINED, OF_MOST_CALLS, REST, STOPS, Entry, PublicIds, public_ids, with_last
 from .facts import INSIDE
 from .fold import Folded
 from .outcomes import recordable
@@ -66,19 +67,15 @@ class EntryMaker:
 
     `history`: the messages of the conversation before the run.
     `error_text`: returns the text of an error for readers.
-    `clock`: returns milliseconds since the epoch.
     `folded`: the state of the run after the entries so far, except deltas.
     `seq`: the number of the next entry.
     """
 
-    def __init__(
-        self, history: Sequence[Message] = (), *, error_text: ErrorText = general_error, clock: Callable[[], int] = now
-    ) -> None:
+    def __init__(self, history: Sequence[Message] = (), *, error_text: ErrorText = general_error) -> None:
         self.folded = Folded()
         self._history = history
         self._public = PublicIds(history)
         self._error_text = error_text
-        self._clock = clock
         self.seq = 0
         self._agent: Agent | None = None
         self._ids: dict[int, str] = {}  # public ids of the calls of this turn, by index
@@ -94,7 +91,7 @@ class EntryMaker:
         self.folded, self._context, self._compared = folded, response.context_variables, len(response.messages)
 
     def _make(self, kind: str, fields: Mapping[str, Any]) -> Entry:
-        entry = Entry(self.seq, self._clock(), kind, fields)
+        entry = Entry(self.seq, int(clocks.time() * 1000), kind, fields)  # not `now()`, to save a frame for each entry
         self.seq += 1
         if kind not in JOINED:  # no later entry needs the text of a delta
             self.folded.add(entry)
@@ -194,32 +191,30 @@ class EntryMaker:
 
         `state`: the current state of the run. `private`: fields of the entry that only a later attempt reads.
         """
-        kind = type(event).__name__
-        match event:
-            case TextDelta() | ReasoningDelta() | RefusalDelta():  # first, because most events are deltas
-                fields = {"text": jsonable(event.text)}
-            case RunFinished(response=final):
-                return self._end(kind, {}, final, state.turn)
-            case TurnStarted() | HandedOff():
-                before = [*self._turn_finished(state.turn), *self._differences(state.response)] if self.seq > 1 else []
-                if isinstance(event, HandedOff):
-                    self._agent = event.target
-                else:
-                    self._agent, self._ids, self._turn = event.agent, {}, event.turn
-                return [*before, self._make(kind, _fields(event))]
-            case CompletionFinished():
-                fields = {**_fields(event), **self._completed(event), **(private or {})}
-            case _:
-                return self._of_call(event, state, private or {})
-        return [self._make(kind, fields)]
+        if isinstance(event, TextDelta | ReasoningDelta | RefusalDelta):  # first, because most events are deltas
+            return [self._make(type(event).__name__, {"text": whole_characters(event.text)})]
+        if isinstance(event, RunFinished):
+            return self._end("RunFinished", {}, event.response, state.turn)
+        fields = event.to_dict()
+        kind = fields.pop("type")
+        if isinstance(event, TurnStarted | HandedOff):
+            before = [*self._turn_finished(state.turn), *self._differences(state.response)] if self.seq > 1 else []
+            if isinstance(event, HandedOff):
+                self._agent = event.target
+            else:
+                self._agent, self._ids, self._turn = event.agent, {}, event.turn
+            return [*before, self._make(kind, fields)]
+        if isinstance(event, CompletionFinished):
+            return [self._make(kind, {**fields, **self._completed(event), **(private or {})})]
+        return self._of_call(event, state, kind, {**fields, **(private or {})})
 
     def _of_call(
         self,
         event: ToolCallDelta | ToolCallStarted | ToolProgress | ToolCallFinished | CallWaiting,
         state: LiveState,
-        private: Mapping[str, Any],
+        kind: str,
+        fields: dict[str, Any],
     ) -> list[Entry]:
-        fields = {**_fields(event), **private}
         if fields.get("_outcome") == {}:  # nothing for a replay
             del fields["_outcome"]
         if event.id is not None:
@@ -239,9 +234,9 @@ class EntryMaker:
             if event.handoff and (tool := _tool(self._agent, event.name)) and tool.is_handoff:
                 fields["is_agent"] = True
             self._ended.append(fields.get("call_id") or event.id)
-            entry = self._make("ToolCallFinished", with_last(fields, fields, OF_MOST_CALLS))
+            entry = self._make(kind, with_last(fields, fields, OF_MOST_CALLS))
             return [entry, *self._context_changes(current)]
-        return [self._make(type(event).__name__, fields)]
+        return [self._make(kind, fields)]
 
     def _completed(self, event: CompletionFinished) -> dict[str, Any]:
         provider_ids, public, external = list[str](), list[str](), list[int]()
@@ -317,12 +312,6 @@ def withdrawal(call: ToolCall) -> tuple[str, dict[str, Any]]:
         return "ToolCallWithdrawn", fields
     progress = {"index": outer.index, "id": outer.id, "name": outer.name}
     return "ToolProgress", {**progress, "value": {"type": "ToolCallWithdrawn", **fields}, INSIDE: True}
-
-
-def _fields(event: Event) -> dict[str, Any]:
-    fields = event.to_dict()
-    del fields["type"]
-    return fields
 
 
 def _tool(agent: Agent | None, name: str) -> Tool[..., Any] | None:

@@ -51,10 +51,10 @@ def scheduler() -> Callable[..., object]:
 
     It raises RuntimeError after the loop was closed.
     """
-    if trio := _trio():
-        run_soon: Callable[..., object] = trio.current_trio_token().run_sync_soon
-        return run_soon
-    return asyncio.get_running_loop().call_soon_threadsafe
+    if sniffio.current_async_library() != "trio":  # not `_trio`, because each transaction of a database calls this
+        return asyncio.get_running_loop().call_soon_threadsafe
+    run_soon: Callable[..., object] = _trio().current_trio_token().run_sync_soon
+    return run_soon
 
 
 Work = Callable[[], Coroutine[Any, Any, None]]

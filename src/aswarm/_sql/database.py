@@ -6,6 +6,7 @@ transaction that no task waits for may also be delayed, so that it shares a late
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import weakref
@@ -137,12 +138,19 @@ class Database(ABC):
         """Schedule the job. If a task waits for it, create its event."""
 
     def _finish(self, jobs: Sequence[PendingTransaction]) -> None:
+        """Call `done` of each job. Then set the events of the jobs, with one callback for each event loop."""
+        by_loop: dict[Callable[..., object], list[anyio.Event]] = {}
         for job in jobs:
             if not job.reads_only:
                 self._failed_at = clocks.monotonic() if isinstance(job.error, StoreError) else -float("inf")
             self.news += job.notifies
             if job.done is not None:
                 job.done(job)
+            if job.waits:
+                by_loop.setdefault(job.call_soon, []).append(job.event)
+        for call_soon, events in by_loop.items():
+            with suppress(RuntimeError):  # the loop is closed, so no task waits
+                call_soon(_set_all, events)
 
 
 class ThreadedDatabase(Database):
@@ -266,43 +274,35 @@ class ThreadedDatabase(Database):
                 self._due = 0.0 if self._pending else float("inf")
             if not jobs:  # after `aclose`
                 break
-            self._run_with_retries(connection, jobs)
+            try:
+                run_jobs(connection, jobs)
+            except Exception as error:  # noqa: BLE001 - raised in each waiting task
+                self._run_again(connection, jobs, error)
             self._finish(jobs)
-            _wake_tasks(jobs)
             self._busy_until = clocks.monotonic() + _BUSY_SECONDS
         connection.close()
         assert self._ended is not None  # noqa: S101 - `aclose` has set it
         self._ended.set()
 
-    def _run_with_retries(self, connection: DatabaseConnection, jobs: Sequence[PendingTransaction]) -> None:
+    def _run_again(self, connection: DatabaseConnection, jobs: Sequence[PendingTransaction], error: Exception) -> None:
+        """Run the jobs again if the connection is lost, until `retry_seconds` are over. `error`: of the last attempt."""
         deadline = clocks.monotonic() + self._retry_seconds
-        while True:
+        while connection.is_lost(error) and clocks.monotonic() < deadline and not self._is_closing:
+            try:
+                connection.reconnect()
+            except StoreError as refused:  # another attempt would not help
+                error = refused
+                break
+            except Exception:  # noqa: BLE001 - the next attempt raises it or another error
+                clocks.sleep(_SECONDS_BETWEEN_ATTEMPTS)
             try:
                 run_jobs(connection, jobs)
-            except Exception as error:  # noqa: BLE001 - raised in each waiting task
-                if connection.is_lost(error) and clocks.monotonic() < deadline and not self._is_closing:
-                    try:
-                        connection.reconnect()
-                        continue
-                    except StoreError as refused:  # another attempt would not help
-                        error = refused
-                    except Exception:  # noqa: BLE001 - the next attempt raises it or another error
-                        clocks.sleep(_SECONDS_BETWEEN_ATTEMPTS)
-                        continue
-                for job in jobs:
-                    job.error = connection.failure(error)
-            return
-
-
-def _wake_tasks(jobs: Sequence[PendingTransaction]) -> None:
-    """Set the events of the jobs, with one callback for each event loop."""
-    by_loop: dict[Callable[..., object], list[anyio.Event]] = {}
-    for job in jobs:
-        if job.waits:
-            by_loop.setdefault(job.call_soon, []).append(job.event)
-    for call_soon, events in by_loop.items():
-        with suppress(RuntimeError):  # the loop is closed, so no task waits
-            call_soon(_set_all, events)
+            except Exception as failure:  # noqa: BLE001 - as in `_work`
+                error = failure
+            else:
+                return
+        for job in jobs:
+            job.error = connection.failure(error)
 
 
 def _set_all(events: Sequence[anyio.Event]) -> None:
@@ -391,9 +391,7 @@ class MemoryDatabase(Database):
 
     def _put(self, job: PendingTransaction, within: float) -> None:  # noqa: ARG002 - it runs at once
         if job.waits:
-            job.event = anyio.Event()
+            job.event, job.call_soon = anyio.Event(), operator.call
         with self._lock:
             run_jobs(self._connection, [job])
         self._finish([job])
-        if job.waits:
-            job.event.set()

@@ -23,20 +23,19 @@ _RECONNECT_AFTER = 0.5  # seconds
 
 
 class Processes:
-    """The processes that share a database. `name`: the name of this process."""
+    """The processes that share a database. `name`: the name of this process.
+
+    `is_shared`: whether other processes may use the database; False for a database in memory.
+    """
 
     def __init__(self, database: Database, name: str | None = None) -> None:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{clocks.urandom(6).hex()}"
+        self.is_shared = isinstance(database, SQLiteFile | PostgresServer)
         self._database = database
         self._locks: Liveness | None = None
         self._listener: _Listener | None = None
         self._holds = False
         self._limiter: anyio.CapacityLimiter  # a connection serves one call at a time
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other processes may use the database; False for a database in memory."""
-        return isinstance(self._database, SQLiteFile | PostgresServer)
 
     @property
     def is_held(self) -> bool:

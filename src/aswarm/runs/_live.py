@@ -41,6 +41,7 @@ class LiveEntries:
 
     is_fenced = False
     _hidden_from: int | None = None  # readers do not get the entries from this number on
+    _follows_from = math.inf  # readers of an entry from this number on, before the oldest in memory, get this one next
 
     def __init__(self) -> None:
         self.news = News()
@@ -66,10 +67,10 @@ class LiveEntries:
     def above(self, after: int) -> list[Entry] | None:
         """Return the entries with numbers above `after`: an empty list if there are none yet, None if they are not in memory."""
         start = after + 1 - self._first
-        if self.is_fenced or start < 0:
+        if self.is_fenced or (start < 0 and after < self._follows_from):
             return None
         shown = self._hidden_from - self._first if self._hidden_from is not None else None
-        entries = self._entries[start:shown]
+        entries = self._entries[max(0, start) : shown]
         return None if not entries and self.ended.is_set() else entries
 
     async def next(self, after: int, seconds: float = math.inf) -> Sequence[Entry] | None:
@@ -108,6 +109,10 @@ class LiveLog(LiveEntries):
         self.failure: StoreError | None = None
         self.stop: Callable[[], None] = self.scope.cancel  # its `Execution` sets what happens at the end of a drain
         self._first = self._starts_at = first
+        if record.last >= 0:
+            # There is a gap between the numbers of two attempts (see `ATTEMPT_NUMBERS`). A reader that has all entries of the
+            # earlier attempts gets the first entry of this attempt next.
+            self._follows_from = record.last
         self._writer = LogWriter(database, record.id, attempt, first, self._note_failure, self._note_written)
         self._call_soon = scheduler()
         # The numbers of the started calls that are not committed yet. A process that dies now leaves no trace of such a call, so
@@ -118,13 +123,6 @@ class LiveLog(LiveEntries):
     def last_seen(self) -> int:
         """The number of the last entry that a reader may have, in this attempt or in an earlier attempt."""
         return self.last if self.last >= self._starts_at else self.record.last
-
-    def above(self, after: int) -> list[Entry] | None:
-        """Return the entries with numbers above `after`, see `LiveEntries`."""
-        # There is a gap between the numbers of two attempts (see `ATTEMPT_NUMBERS`). A reader that has all entries of the earlier
-        # attempts gets the first entry of this attempt next.
-        has_earlier = self._first == self._starts_at > after >= self.record.last >= 0
-        return super().above(self._first - 1 if has_earlier else after)
 
     # --- writing ---
 
@@ -144,7 +142,9 @@ class LiveLog(LiveEntries):
 
         A log that is too long stops the run.
         """
-        entry = replace(entry, seq=self._first + len(self._entries))
+        number = self._first + len(self._entries)
+        if entry.seq != number:  # the first attempt has the numbers of its `EntryMaker`
+            entry = replace(entry, seq=number)
         line = entry.to_log()
         self._bytes += len(line)  # unwritten entries count too, because they need memory
         if self._bytes > self._most_bytes:
@@ -170,7 +170,7 @@ class LiveLog(LiveEntries):
         shown = self.last + 1 if self._hidden_from is None else self._hidden_from
         unneeded = min(self._writer.next, shown) - self._first - _KEPT
         if unneeded > _KEPT:
-            self._first += unneeded
+            self._first, self._follows_from = self._first + unneeded, math.inf
             del self._entries[:unneeded]
 
     async def commit(self) -> None:

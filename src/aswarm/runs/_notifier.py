@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -91,12 +91,15 @@ class _AwaitedEnd:
 
 @dataclass
 class Poll:
-    """A repeated query. `is_needed`: whether a task needs it now. `is_long`: it has its own task. `due`: when it is repeated."""
+    """A repeated query. `needed_by`: what needs it; if all are empty, it is not repeated. `is_long`: it has its own task.
+
+    `due`: when it is repeated.
+    """
 
     failure: str
     every: float
     run: Callable[[], Awaitable[object]]
-    is_needed: Callable[[], object] = lambda: True
+    needed_by: Sequence[object] = (True,)
     is_long: bool = False
     due: float = 0.0
 
@@ -118,11 +121,10 @@ class Notifier:
         self._wanted = anyio.Event()
         end_failure = "the ends of runs cannot be looked up; another attempt follows"
         unread_failure = "the readers of a run cannot be looked up; another attempt follows"
-        self._end_poll = Poll(end_failure, _SECOND, self._look_for_ends, lambda: self._ends)
-        self._touch_poll = Poll(
-            "the readers of runs cannot be recorded", _SECOND, self._touch, lambda: self._read_elsewhere
-        )
-        self._unread_poll = Poll(unread_failure, _SECOND, self._cancel_unread, lambda: self._unread)
+        self._end_poll = Poll(end_failure, _SECOND, self._look_for_ends, [self._ends])
+        touch_failure = "the readers of runs cannot be recorded"
+        self._touch_poll = Poll(touch_failure, _SECOND, self._touch, [self._read_elsewhere])
+        self._unread_poll = Poll(unread_failure, _SECOND, self._cancel_unread, [self._unread])
         self._polls = [self._end_poll, self._touch_poll, self._unread_poll]
 
     # --- polling ---
@@ -141,40 +143,35 @@ class Notifier:
 
     async def poll(self, processes: Processes, group: TaskGroup) -> None:
         """Poll while tasks need it, until cancelled. `group`: executes the long polls."""
-        is_file, users = processes.is_shared, self._database.users
+        is_shared, users = processes.is_shared, self._database.users
         failure = "the log of runs cannot be read; another attempt follows"
-        # A connection does not tell its own process about changes, so two `Runs` with one store look for them too.
-        self._polls.append(
-            Poll(
-                failure,
-                _TICK,
-                partial(self._look, processes),
-                lambda: (is_file or len(users) > 1) and (self._live or self._watched or self._ends),
-            )
-        )
+        look = Poll(failure, _TICK, partial(self._look, processes))
+        self._polls.append(look)
         wake = partial(scheduler(), self.poll_soon)
         users.append(wake)
         for other in users:
             with suppress(RuntimeError):  # its event loop is closed
                 other()
         try:
-            await self._poll(group)
+            while True:
+                self._wanted, due = anyio.Event(), math.inf
+                # A connection does not tell its own process about changes, so two `Runs` with one store look for them too.
+                looks = is_shared or len(users) > 1
+                look.needed_by = (self._live, self._watched, self._ends) if looks else ()
+                for poll in self._polls.copy():
+                    if not any(poll.needed_by):
+                        continue
+                    if poll.due <= anyio.current_time():
+                        poll.due = math.inf
+                        if poll.is_long:
+                            group.start_soon(self._repeat, poll)
+                        else:
+                            await self._repeat(poll)
+                    due = min(due, poll.due)
+                with anyio.CancelScope(deadline=due):
+                    await self._wanted.wait()
         finally:
             users.remove(wake)
-
-    async def _poll(self, group: TaskGroup) -> None:
-        while True:
-            self._wanted, due = anyio.Event(), math.inf
-            for poll in [poll for poll in self._polls if poll.is_needed()]:
-                if poll.due <= anyio.current_time():
-                    poll.due = math.inf
-                    if poll.is_long:
-                        group.start_soon(self._repeat, poll)
-                    else:
-                        await self._repeat(poll)
-                due = min(due, poll.due)
-            with anyio.CancelScope(deadline=due):
-                await self._wanted.wait()
 
     async def _repeat(self, poll: Poll) -> None:
         seconds = poll.every
@@ -189,16 +186,18 @@ class Notifier:
 
     async def _look(self, processes: Processes) -> None:
         """Look for a change of the log by another process. It may be a request to cancel a run, the end of a run, or entries."""
-        news = self._database.news if len(self._database.users) > 1 else 0
-        starts, version = self._starts, (await processes.version(), news)
+        own_news = self._database.news if len(self._database.users) > 1 else 0
+        starts, version = self._starts, (await processes.version(), own_news)
         if version == self._version:
             return
         live = dict(self._live)
-        requests = await self._database.submit(lambda: log.cancel_requests(list(live)), reads_only=True)
+        news = partial(log.cancelled_and_ended, list(live), self._ends_elsewhere())
+        requests, ended = await self._database.submit(news, reads_only=True)
         for run_id, reason in requests.items():
             live[run_id].cancel(reason)
         self._version = version if starts == self._starts else None  # a run that started meanwhile may have a request
-        self.poll_soon(self._end_poll)
+        for run_id in ended:
+            self._end(run_id)
         for watched in self._watched.values():
             watched.wake()
 
@@ -265,12 +264,14 @@ class Notifier:
             end.is_over.set()
 
     async def _look_for_ends(self) -> None:
-        """Look for the ends of runs that no attempt of this process will end: one query for all callers."""
-        here = {run_id for run_id, live in self._live.items() if not live.is_fenced}
-        elsewhere = [run_id for run_id in self._ends if run_id not in here]
-        if elsewhere:
-            for run_id in await self._database.submit(lambda: log.ended(elsewhere), reads_only=True):
+        if elsewhere := self._ends_elsewhere():
+            for run_id in await self._database.submit(partial(log.ended, elsewhere), reads_only=True):
                 self._end(run_id)
+
+    def _ends_elsewhere(self) -> list[str]:
+        """Return the runs with callers that wait for an end which no attempt of this process will write."""
+        live = self._live
+        return [run_id for run_id in self._ends if run_id not in live or live[run_id].is_fenced]
 
     # --- runs without readers ---
 

@@ -185,10 +185,11 @@ def finish(live: LiveLog, last: Entry, run: PreparedRun, change: Change | None) 
 
 def ending_of(last: Entry) -> Ending:
     """Return the end of a run with this last entry."""
-    waits = bool(last.response.get("waiting"))
+    response = last.response
+    waits = bool(response.get("waiting"))
     match last.type:
         case "RunFinished":
-            stop = last.response["stop"] if last.response else "answer"
+            stop = response.get("stop", "answer")
             return Ending("finished", None if stop == "answer" else stop, waits)
         case "RunFailed":
             return Ending("failed", last.fields["error"]["type"], waits)

@@ -135,7 +135,7 @@ async def _read_log(run: Run, after: int, seconds: float) -> Sequence[Entry] | N
 
 
 def _encoded(entries: Sequence[Entry], wire: Wire, show: Show) -> bytes:
-    shown = [encoded for entry in entries if (encoded := show(entry)) is not None]
+    shown = [*filter(None, map(show, entries))]
     return b"".join(chain.from_iterable(map(wire.encode, joined(shown) if len(shown) > 1 else shown)))
 
 
@@ -163,7 +163,9 @@ class StreamResponse(HttpResponse):
         """Send the frames until the client disconnects, then the end of the body."""
         async with aclosing(frames):
             async for data in frames:
-                if not await _is_sent(send, {"type": "http.response.body", "body": data, "more_body": True}):
+                try:  # not `_is_sent`, to save a frame for each piece
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                except OSError:
                     return
         await _is_sent(send, _END)
 

@@ -29,6 +29,7 @@ from aswarm import open_calls as waiting_calls
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.fold import Folded, fold
+from aswarm._runtime import seams
 from aswarm.middleware import Handlers
 from aswarm.testing import Failure, ScriptedModel, call
 from aswarm.testing import ScriptedAnswer as Scripted
@@ -160,7 +161,7 @@ class Logged:
         return [*self.histories[-1], *fold(self.logs[-1]).messages]
 
 
-async def logged(scene: Scene, check: Check | None = None, clock: Callable[[], int] | None = None) -> Logged:
+async def logged(scene: Scene, check: Check | None = None) -> Logged:
     """Run a scene: one run, and another run with decisions after each run that waits."""
     found, history, resume = Logged(), list[Json](), False
     model = ScriptedModel(list(scene.script), cut=scene.cut)
@@ -171,7 +172,7 @@ async def logged(scene: Scene, check: Check | None = None, clock: Callable[[], i
         agent = agents()["A"]
         for number in range(4):
             new = [] if resume else [USER]
-            log, response = await _run(swarm, agent, history, new, resume, context, f"run{number}", scene, check, clock)
+            log, response = await _run(swarm, agent, history, new, resume, context, f"run{number}", scene, check)
             found.logs.append(log)
             found.histories.append(history)
             found.responses.append(response)
@@ -193,9 +194,8 @@ async def _run(
     run_id: str,
     scene: Scene,
     check: Check | None,
-    clock: Callable[[], int] | None,
 ) -> tuple[list[Entry], Response]:
-    maker = EntryMaker(history) if clock is None else EntryMaker(history, clock=clock)
+    maker = EntryMaker(history)
     log = [maker.started(run_id, "chat", agent, new, resume=resume, context_variables=context)]
     try:
         async with swarm.stream(
@@ -286,5 +286,6 @@ def scenes(draw: st.DrawFn, *, names: Sequence[str] = NAMES, concurrent: bool = 
 
 
 def logged_now(scene: Scene, check: Check | None = None) -> Logged:
-    ticks = iter(range(1_000, 1_000_000))
-    return anyio.run(logged, scene, check, lambda: next(ticks))
+    ticks = iter(range(1_000, 1_000_000))  # milliseconds
+    with seams.replaced({}, {"time": lambda: (next(ticks) + 0.5) / 1000}):
+        return anyio.run(logged, scene, check)
