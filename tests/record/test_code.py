@@ -30,6 +30,9 @@ class Log:
     async def commit(self) -> None:
         """Commit."""
 
+    async def finish(self, response: Response | None, error: Exception | None) -> None:
+        """Do nothing."""
+
 
 async def recorded(code: str, functions: list[Any], before: Sequence[Entry] = ()) -> tuple[Log, Response]:
     """Run code with a record. `before`: the entries of an earlier attempt."""

@@ -28,6 +28,7 @@ from aswarm._sql.database import DatabaseConnection
 from aswarm._sql.databases import SQLiteFile
 from aswarm._sql.sqlite import is_busy
 from aswarm._sql.transactions import Schema, Transaction, marks
+from aswarm._values.agent import Response
 from aswarm._values.errors import ConfigurationError, RunError, StoreError
 from aswarm._values.json import shown
 
@@ -171,10 +172,11 @@ class ItemLog:
     """One attempt of an item: a sink of `EntryRecorder`.
 
     `is_finished`: whether an earlier attempt has finished the item. `entries`: the entries of the earlier attempts; of a finished
-    item, only the last entries.
+    item, only the last entries. `last_entry`: makes the last entry; set it before `finish`.
     """
 
     awaits_results = False
+    last_entry: Callable[[Response], Entry]
 
     def __init__(
         self, file: ItemFile, item_id: str, attempt: int = 1, is_finished: bool = False, rows: Sequence[LogRow] = ()
@@ -194,10 +196,18 @@ class ItemLog:
         """Wait until all entries are on disk. Raises RunError if they cannot be written."""
         return self._written(self._writer.commit)
 
-    def finish(self, last: Entry) -> Coroutine[Any, Any, None]:
-        """Finish the item with its last entry, like `commit`. Only then may the response be returned."""
+    async def finish(self, response: Response | None, error: Exception | None) -> None:  # noqa: ARG002 - a failed item has no response
+        """Finish the item with its last entry, like `commit`. Only then may the response be returned.
+
+        An item without a response was cancelled or has failed. It runs again, so this writes only its entries, without waiting.
+        """
+        if response is None:
+            with suppress(ConfigurationError):  # the file is closed
+                self._writer.schedule()
+            return
+        last = self.last_entry(response)
         line = _encode({"seq": self._number, "at": last.at_ms, "type": last.type, **last.fields})
-        return self._written(partial(self._writer.end, line.encode(), Ending("finished"), last.at_ms))
+        await self._written(partial(self._writer.end, line.encode(), Ending("finished"), last.at_ms))
 
     async def _written(self, write: Callable[[], Awaitable[bool]]) -> None:
         self._file.check()
@@ -205,11 +215,6 @@ class ItemLog:
             if await write():
                 return
         raise self._file.lost()
-
-    def flush(self) -> None:
-        """Write the entries of an item that has failed or was cancelled, without waiting."""
-        with suppress(ConfigurationError):  # the file is closed
-            self._writer.schedule()
 
 
 # --- transactions ---

@@ -24,6 +24,7 @@ from aswarm._run.call import Call, ToolCall
 from aswarm._run.handlers import Handlers, Started
 from aswarm._run.outcome import ToolOutcome
 from aswarm._run.state import RunState
+from aswarm._values.agent import Response
 from aswarm._values.errors import Hold
 from aswarm._wire.request import CompletionRequest
 
@@ -44,6 +45,13 @@ class Sink(Protocol):
 
     async def commit(self) -> None:
         """Wait until the run so far is written. Raises StoreError, or a cancellation if another attempt has started."""
+        ...
+
+    async def finish(self, response: Response | None, error: Exception | None) -> None:
+        """Write the end of the run. The owner of the run calls this after the last event.
+
+        `response`: the response of the run, None if it has none. `error`: the error of a failed run.
+        """
         ...
 
 

@@ -84,14 +84,15 @@ class Journal:
                 "messages and not into the instructions), or run the item again under another id: its tools then run again"
             )
 
+        item.last_entry = maker.finished
         recorder = EntryRecorder(item, maker, agents, mismatch, recorded=item.entries, deltas=False)
         try:
             response = await run(options, recorder)
         except BaseException:
-            item.flush()
+            await item.finish(None, None)
             raise
         try:
-            await item.finish(maker.finished(response))
+            await item.finish(response, None)
         except AswarmError as error:
             error.response = response
             raise

@@ -88,11 +88,12 @@ class ConversationSink:
                 self._writing = None
                 written.set()
 
-    async def finish(self, response: Response, error: Exception | None) -> None:
+    async def finish(self, response: Response | None, error: Exception | None) -> None:
         """Write the end of the run, even if the current task is cancelled. A write that has failed is tried again.
 
         Raises the error of the write. An AswarmError has the response of the run.
         """
+        response = response or self.state.response
         if not isinstance(self._failure, Conflict) and (self._failure is not None or self._last is None):
             self._last, self._is_refused = response, isinstance(error, RunRefused)
             self._failure = None

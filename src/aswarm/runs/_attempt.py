@@ -21,6 +21,7 @@ from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.entry_recorder import EntryRecorder
 from aswarm._run.current_call import failing_exits
+from aswarm._values.agent import Response
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError, StoreError, is_exit
 from aswarm.conversations import Change, Conflict
 
@@ -78,6 +79,7 @@ class Execution:
         self._registry = registry
         self._run = run
         self._recorded = recorded
+        self._reason: str | None = None  # why the run stops
 
     @property
     def record(self) -> RunRecord:
@@ -111,21 +113,24 @@ class Execution:
         if record.on_disconnect not in ("finish", "cancel") and not live.readers:
             self._registry.notifier.mark_unread(live)
         error: Exception | None = None
-        reason: str | None = None
         try:
             limit = anyio.move_on_after(self._run.setup.limits.run_seconds)
             with failing_exits(), in_trace(self._run.trace), live.scope, limit:
                 try:
-                    await self._run_to_end()
+                    recorder = self._recorder()
+                    async with aclosing(self._run.open(recorder)) as events:
+                        async for event in events:
+                            recorder.record(event)
                 except (Exception, SystemExit, BaseExceptionGroup) as failure:
                     error = _error_of(failure)
                     logger.warning("the run %s failed", record.id, exc_info=failure, extra=record.log_fields)
-            reason = live.reason or "time_limit"
+            self._reason = live.reason or "time_limit"
         finally:
-            if reason is None:  # a cancellation from outside
+            if self._reason is None:  # a cancellation from outside
                 self._registry.stop(self)
+                self._reason = live.reason
             with anyio.CancelScope(shield=True):
-                await self._registry.whole(partial(self._conclude, reason or live.reason, error)).join()
+                await self._registry.whole(partial(self._conclude, error)).join()
 
     async def close(self, reason: str, error: Exception | None = None) -> None:
         """End the run without new requests or calls, for a reason or with an error. Its recorded answers and calls stay."""
@@ -133,14 +138,18 @@ class Execution:
             await self._registry.whole(partial(self._close, reason, error)).join()
 
     async def _close(self, reason: str, error: Exception | None) -> None:
+        self._reason = reason
         await self._replay()
-        await self._end(reason, error)
+        await self._end(error)
 
     async def _replay(self) -> None:
         """Replay the recorded answers and calls, and stop after them. Afterwards, the response contains them."""
         try:
             with failing_exits(), in_trace(self._run.trace), anyio.CancelScope() as scope:
-                await self._run_to_end(stop=scope.cancel)
+                recorder = self._recorder(stop=scope.cancel)
+                async with aclosing(self._run.open(recorder)) as events:
+                    async for event in events:
+                        recorder.record(event)
         # For example, this process does not have the agent.
         except (Exception, SystemExit, BaseExceptionGroup) as failure:
             record, error = self.live.record, _error_of(failure)
@@ -148,15 +157,12 @@ class Execution:
             logger.warning(what, record.id, exc_info=error, extra=record.log_fields)
             self._run.use_record(self._recorded)
 
-    async def _run_to_end(self, stop: Callable[[], None] | None = None) -> None:
-        """Execute and record the run. `stop`: see `EntryRecorder`."""
+    def _recorder(self, stop: Callable[[], None] | None = None) -> EntryRecorder:
+        """Return a recorder for the run. `stop`: see `EntryRecorder`."""
         run = self._run
-        recorder = EntryRecorder(self, run.maker, run.agents, self._mismatch, recorded=self._recorded, stop=stop)
-        async with aclosing(run.open(recorder)) as events:
-            async for event in events:
-                recorder.record(event)
+        return EntryRecorder(self, run.maker, run.agents, self._mismatch, recorded=self._recorded, stop=stop)
 
-    async def _conclude(self, reason: str | None, error: Exception | None) -> None:
+    async def _conclude(self, error: Exception | None) -> None:
         live, run = self.live, self._run
         if live.is_fenced:
             self._registry.detach(live)
@@ -173,7 +179,7 @@ class Execution:
             with suppress(StoreError):  # `_end` gets the same error, and logs it
                 if await self._registry.retry(live.flush):
                     await self._replay_again(error)
-        await self._end(reason or "cancelled", error)
+        await self._end(error)
 
     async def _replay_again(self, error: Exception | None) -> None:
         """Replay all entries of the run, because the attempt ended before it had replayed them."""
@@ -183,32 +189,25 @@ class Execution:
         if isinstance(error, AswarmError):
             error.response = self._run.response_after(None)
 
-    async def _end(self, reason: str, error: Exception | None) -> None:
-        """Write the end of the run and its messages to the database, in one transaction. Then show the end to readers."""
-        live, run = self.live, self._run
-        last: Entry | None = None
+    async def _end(self, error: Exception | None) -> None:
+        """Write the end of the run, whatever happens, and show it to the readers."""
+        live, run_id = self.live, self._run.run_id
         try:
             try:
-                response = run.response_after(error)
-                change = run.last_change(response, error) if run.key and response is not None else None
-                last = await self._write_end(run.endings(reason, error), change)
-            except Conflict as conflict:  # do not overwrite the change of the other program
-                conflict.response = run.response_after(error)
-                last = await self._write_end(run.endings(reason, conflict))
+                await self.finish(self._run.response_after(error), error)
             except StoreError:
                 raise
             except (Exception, SystemExit) as failure:  # a bug, or a failing __repr__, must not stop other runs
                 what = "the response of the run %s cannot be recorded"
-                logger.exception(what, run.run_id, extra=live.record.log_fields)
-                maker = EntryMaker(error_text=self._run.setup.error_text)
-                last = await self._write_end(maker.failed(failure))
-        except StoreError:  # `_retry` raises it only while this process drains; the next process ends the run
-            logger.exception("the end of the run %s cannot be recorded", run.run_id, extra=live.record.log_fields)
+                logger.exception(what, run_id, extra=live.record.log_fields)
+                await self._write_end(EntryMaker(error_text=self._run.setup.error_text).failed(failure))
+        except StoreError:  # `retry` raises it only while this process drains; the next process ends the run
+            logger.exception("the end of the run %s cannot be recorded", run_id, extra=live.record.log_fields)
             live.schedule()  # so that the next attempt can use the entries before the end
-        self._registry.detach(live, last)
+            self._registry.detach(live)
 
-    async def _write_end(self, endings: Sequence[Entry], change: Change | None = None) -> Entry | None:
-        """Write the last entries. Returns the last entry, or None if another attempt has taken over the run."""
+    async def _write_end(self, endings: Sequence[Entry], change: Change | None = None) -> None:
+        """Write the last entries, unless another attempt has taken over the run. Then show the end to the readers."""
         live = self.live
         *more, last = endings
         for entry in more:
@@ -217,13 +216,24 @@ class Execution:
         live.unschedule()
         finish = partial(_starting.finish, live, last, self._run, change)
         write = partial(self._registry.database.submit, finish, durable=True, notifies=True)
-        return last if await self._registry.retry(write, live.fail) else None
+        is_written = await self._registry.retry(write, live.fail)
+        self._registry.detach(live, last if is_written else None)
 
     # --- the sink of the recorder ---
 
     async def commit(self) -> None:
         """Wait until all entries are committed."""
         await self._registry.retry(self.live.commit)
+
+    async def finish(self, response: Response | None, error: Exception | None) -> None:
+        """Write the end of the run and its messages to the database, in one transaction."""
+        run = self._run
+        try:
+            change = run.last_change(response, error) if run.key and response is not None else None
+            await self._write_end(run.endings(self._reason, error), change)
+        except Conflict as conflict:  # do not overwrite the change of the other program
+            conflict.response = response
+            await self._write_end(run.endings(self._reason, conflict))
 
     def _mismatch(self, turn: int, parts: str) -> ConfigurationError:
         return ConfigurationError(
