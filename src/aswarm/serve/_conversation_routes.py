@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import anyio
@@ -31,15 +31,13 @@ from aswarm.runs.executors import (
 from aswarm.serve.wires.requests import a_string, an_optional_text
 
 from ._endpoints import Refusal, endpoint, json_response, place_of, read_json
-
-if TYPE_CHECKING:
-    from ._service import Service
+from ._served import Served
 
 _MAX_LISTED = 1_000
 _LONGEST_TITLE = 200
 
 
-def conversation_routes(service: Service) -> list[BaseRoute]:
+def conversation_routes(service: Served) -> list[BaseRoute]:
     return [
         Route("/conversations", endpoint(service, _list)),
         Route("/conversations/{conversation}", endpoint(service, _get), methods=["GET"]),
@@ -49,7 +47,7 @@ def conversation_routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-async def _list(service: Service, request: Request, user: str) -> Response:
+async def _list(service: Served, request: Request, user: str) -> Response:
     query = request.query_params
     try:
         limit = min(max(int(query.get("limit", "100")), 1), _MAX_LISTED)
@@ -59,14 +57,14 @@ async def _list(service: Service, request: Request, user: str) -> Response:
     search = query.get("search", "")
     listed = partial(service.runs.store.list, prefix=user_prefix(user), limit=limit, before=before)
     if search:
-        async with service._searching.setdefault(user, anyio.Lock()):
+        async with service.searching.setdefault(user, anyio.Lock()):
             rows = await listed(search=search)
     else:
         rows = await listed()
     return json_response({"conversations": [{**asdict(row), "id": conversation_id(row.id)} for row in rows]})
 
 
-async def stored_conversation(service: Service, user: str, name: str) -> Stored:
+async def stored_conversation(service: Served, user: str, name: str) -> Stored:
     """Return a conversation of a user. Raises ConversationNotFound."""
     stored = await service.runs.store.load(conversation_key(user, name))
     if stored is None:
@@ -74,11 +72,11 @@ async def stored_conversation(service: Service, user: str, name: str) -> Stored:
     return stored
 
 
-async def _get(service: Service, request: Request, user: str) -> Response:
+async def _get(service: Served, request: Request, user: str) -> Response:
     name = request.path_params["conversation"]
     stored = await stored_conversation(service, user, name)
     runs = await service.runs.list(user=user, conversation=name, limit=1)
-    shows_all = service._show is show_everything
+    shows_all = service.show is show_everything
     waiting = _waiting(service, stored, asker(stored, runs[0].id if runs else None))
     content = {
         "id": name,
@@ -87,7 +85,7 @@ async def _get(service: Service, request: Request, user: str) -> Response:
         "messages": stored.messages if shows_all else shown_messages(stored.messages),
         "waiting": waiting,
         "context_variables": {
-            key: value for key, value in stored.context_variables.items() if shows_all or key in service._client_context
+            key: value for key, value in stored.context_variables.items() if shows_all or key in service.client_context
         },
         "stop": stored.stop,
         "active_run": next((run.id for run in runs if run.is_running), None),
@@ -97,7 +95,7 @@ async def _get(service: Service, request: Request, user: str) -> Response:
     return json_response(content)
 
 
-def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str, Any]]:
+def _waiting(service: Served, stored: Stored, run: str | None) -> list[dict[str, Any]]:
     """Return the open calls with their public ids. `run`: the id of the run that has left them, or None.
 
     `kind` is null for a call that needs no answer, and only waits until the other calls have their answers.
@@ -117,10 +115,10 @@ def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str
     ]
 
 
-async def _rename(service: Service, request: Request, user: str) -> Response:
+async def _rename(service: Served, request: Request, user: str) -> Response:
     """Set the title. An empty title restores the default title, which is the start of the first message."""
     name = request.path_params["conversation"]
-    body = an_object(await read_json(request, service._body_bytes), "body")
+    body = an_object(await read_json(request, service.body_bytes), "body")
     title = a_string(body.get("title"), "title")
     if len(title) > _LONGEST_TITLE or "\0" in title:  # PostgreSQL cannot store the NUL character
         raise invalid("title", f"a text of at most {_LONGEST_TITLE} characters", title)
@@ -129,16 +127,16 @@ async def _rename(service: Service, request: Request, user: str) -> Response:
     return Response(status_code=204)
 
 
-async def _delete(service: Service, request: Request, user: str) -> Response:
+async def _delete(service: Served, request: Request, user: str) -> Response:
     name = request.path_params["conversation"]
     await service.runs.delete_conversation(name, user=user)
     return Response(status_code=204)
 
 
-async def _fork(service: Service, request: Request, user: str) -> Response:
+async def _fork(service: Served, request: Request, user: str) -> Response:
     """Fork a conversation. The body has `after`, the number of messages to keep (default: all), and `id` (default: random)."""
     name = request.path_params["conversation"]
-    body = an_object(await read_json(request, service._body_bytes), "body")
+    body = an_object(await read_json(request, service.body_bytes), "body")
     after, new_name = body.get("after"), an_optional_text(body.get("id"), "id") or clocks.urandom(12).hex()
     if not body.keys() <= {"after", "id"}:
         raise invalid("body", "an object with only the keys after and id", body)

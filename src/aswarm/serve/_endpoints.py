@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from pydantic_core import from_json
@@ -29,9 +29,7 @@ from aswarm.runs import ClientTool, InvalidRequest, NewRun, RequestRefused, Run,
 from aswarm.serve.wires.requests import ClientRequest, NewMessage
 
 from ._responses import LogStream, Wire, while_connected
-
-if TYPE_CHECKING:
-    from ._service import Service
+from ._served import Served
 
 logger = logging.getLogger("aswarm")
 _MOST_TOLD = 100  # names are texts of clients
@@ -110,8 +108,8 @@ def place_of(request: Request, path: str) -> str:
 
 
 def endpoint(
-    service: Service,
-    handler: Callable[[Service, Request, str], Awaitable[Response]],
+    service: Served,
+    handler: Callable[[Served, Request, str], Awaitable[Response]],
     refuse: Callable[[Refusal], Response] = refusal_response,
 ) -> Callable[[Request], Awaitable[Response]]:
     """Return an endpoint for Starlette. `refuse` makes the error response in the form of the protocol."""
@@ -150,12 +148,12 @@ async def error_response(request: Request, error: Exception) -> Response:
     return refusal_response(_refusal(request, error))
 
 
-async def require_user(service: Service, request: Request) -> str:
+async def require_user(service: Served, request: Request) -> str:
     """Return the user of the request.
 
     Raises Refusal (401) if there is none, ConfigurationError for a wrong return value of `auth`.
     """
-    user: Any = service._auth(request)
+    user: Any = service.auth(request)
     if inspect.isawaitable(user):
         user = await user
     if user is not None and not isinstance(user, str):
@@ -190,12 +188,12 @@ async def read_json(request: Request, limit: int) -> Any:
         raise Refusal(422, "invalid_request", f"the body is not JSON: {error}") from error
 
 
-def stream(service: Service, run: Run, wire: Wire, headers: Mapping[str, str] | None = None) -> LogStream:
+def stream(service: Served, run: Run, wire: Wire, headers: Mapping[str, str] | None = None) -> LogStream:
     """Return the response that streams a run to the client."""
-    return LogStream(run, wire, heartbeat_seconds=service._heartbeat_seconds, show=service._show, headers=headers)
+    return LogStream(run, wire, heartbeat_seconds=service.heartbeat_seconds, show=service.show, headers=headers)
 
 
-async def start(service: Service, request: Request, new: NewRun) -> Run:
+async def start(service: Served, request: Request, new: NewRun) -> Run:
     """Start a run. If the client disconnects while it waits for an earlier run, start nothing.
 
     The client would not get the id of the new run, and could not find the run.
@@ -210,7 +208,7 @@ async def start(service: Service, request: Request, new: NewRun) -> Run:
 
 
 async def new_run(
-    service: Service, request: Request, user: str, asked: ClientRequest, conversation: str, *, agent: str | None = None
+    service: Served, request: Request, user: str, asked: ClientRequest, conversation: str, *, agent: str | None = None
 ) -> NewRun:
     """Return the requested run of a conversation. `agent`: the agent of the route."""
     check_messages(service, asked.messages)
@@ -220,7 +218,7 @@ async def new_run(
         )
     check_permissions(service, asked)
     state = dict(asked.state or {})
-    tell_left_out(service, [*asked.left_out, *(f"state.{key}" for key in state if key not in service._client_context)])
+    tell_left_out(service, [*asked.left_out, *(f"state.{key}" for key in state if key not in service.client_context)])
     return NewRun(
         user,
         conversation,
@@ -232,27 +230,27 @@ async def new_run(
         continues=asked.continues,
         key=idempotency_key(request),
         context_variables=await first_context(service, request),
-        client_context={key: value for key, value in state.items() if key in service._client_context},
+        client_context={key: value for key, value in state.items() if key in service.client_context},
         context_edit=asked.context_edit,
         tools=client_tools(service, asked.tools),
         model=asked.model,
         notes=notes_of(service, asked.notes),
-        on_disconnect=service._on_disconnect,
+        on_disconnect=service.on_disconnect,
         # An edit is refused beside an active run, which may change the context.
-        while_running="refuse" if asked.context_edit is not None else service._while_running,
+        while_running="refuse" if asked.context_edit is not None else service.while_running,
     )
 
 
-async def first_context(service: Service, request: Request) -> Mapping[str, Any] | None:
+async def first_context(service: Served, request: Request) -> Mapping[str, Any] | None:
     """Return the context variables of a new conversation, from `context` of the service."""
-    if service._context is None:
+    if service.context is None:
         return None
-    return await service._context(request)
+    return await service.context(request)
 
 
-def check_permissions(service: Service, asked: ClientRequest) -> None:
+def check_permissions(service: Served, asked: ClientRequest) -> None:
     """Raise Refusal with 403 if the request has a model or a change of the context that the service does not allow."""
-    page = service._page
+    page = service.page
     if asked.model is not None and not (page is not None and page.allows(asked.model)):
         text = (
             f"the service does not let clients choose the model {shown(asked.model, 100)}; see `Playground(models=...)`"
@@ -263,9 +261,9 @@ def check_permissions(service: Service, asked: ClientRequest) -> None:
         raise Refusal(403, "not_allowed", text)
 
 
-def check_messages(service: Service, messages: Iterable[NewMessage]) -> None:
+def check_messages(service: Served, messages: Iterable[NewMessage]) -> None:
     """Raise Refusal with 413 for a message that is too long, InvalidRequest for a part that the model's API does not have."""
-    limit = service._text_characters
+    limit = service.text_characters
     for message in messages:
         if len(text_of(message.content)) > limit:
             raise Refusal(413, "too_large", f"a message has more than {limit} characters")
@@ -280,36 +278,36 @@ def check_messages(service: Service, messages: Iterable[NewMessage]) -> None:
             tell_left_out(service, ["the name of a message, which the Responses API does not have"])
 
 
-def client_tools(service: Service, tools: Sequence[ClientTool]) -> Sequence[ClientTool]:
+def client_tools(service: Served, tools: Sequence[ClientTool]) -> Sequence[ClientTool]:
     """Return the tools of a client that the model may call."""
-    if service._client_tools == "offer":
+    if service.client_tools == "offer":
         return tools
     tell_left_out(service, ["tools"] if tools else [])
     return ()
 
 
-def notes_of(service: Service, notes: Sequence[str]) -> Sequence[Message]:
+def notes_of(service: Served, notes: Sequence[str]) -> Sequence[Message]:
     """Return the texts of a client about its page as messages for each request. Raises InvalidRequest if they are refused."""
     if not notes:
         return ()
-    if service._agui_context == "refuse":
+    if service.agui_context == "refuse":
         text = (
             'context[0]: this service does not take the context of a page; the option agui_context="message" of the service '
             "gives it to the model"
         )
         raise InvalidRequest(text, code="unsupported_context", param="context[0]")
     text = "The page of the user shows:\n" + "\n".join(f"- {note}" for note in notes)
-    limit = service._text_characters
+    limit = service.text_characters
     if len(text) > limit:
         raise Refusal(413, "too_large", f"the context has more than {limit} characters")
-    return [{"role": "system" if service._agui_context == "system" else "user", "content": text}]
+    return [{"role": "system" if service.agui_context == "system" else "user", "content": text}]
 
 
-def tell_left_out(service: Service, names: Iterable[str]) -> None:
+def tell_left_out(service: Served, names: Iterable[str]) -> None:
     """Log what the service does not use of a request: each name once, because clients send it with each request."""
-    new = [name for name in dict.fromkeys(names) if name not in service._told]
-    if new and len(service._told) < _MOST_TOLD:
-        service._told.update(new)
+    new = [name for name in dict.fromkeys(names) if name not in service.left_out]
+    if new and len(service.left_out) < _MOST_TOLD:
+        service.left_out.update(new)
         logger.warning("the service does not use these parts of requests: %s", shown(", ".join(new), 500), extra=NO_RUN)
 
 
@@ -321,7 +319,7 @@ def idempotency_key(request: Request) -> str | None:
     return key
 
 
-async def last_run(service: Service, user: str, conversation: str) -> Run | None:
+async def last_run(service: Served, user: str, conversation: str) -> Run | None:
     """Return the newest run of a conversation of the user."""
     records = await service.runs.list(user=user, conversation=conversation, limit=1)
     return await service.runs.get_run(records[0].id, user=user) if records else None

@@ -37,11 +37,10 @@ from aswarm.testing import run_as_test
 
 from ._conversation_routes import stored_conversation
 from ._endpoints import Refusal, endpoint, json_response, read_json
+from ._served import Served
 
 if TYPE_CHECKING:
     from aswarm.mcp import MCPServer
-
-    from ._service import Service
 
 logger = logging.getLogger("aswarm")
 
@@ -64,28 +63,28 @@ class _PageFiles(StaticFiles):
         return response
 
 
-def page_routes(service: Service) -> list[BaseRoute]:
+def page_routes(service: Served) -> list[BaseRoute]:
     """Return the route of the graph and, if the service has the page, its routes. The files of the page need no user."""
     routes: list[BaseRoute] = [Route("/graph", endpoint(service, _graph))]
     if _has_tests(service):
         routes.append(Route("/runs/{run}/test", endpoint(service, _test)))
-    if service._page is not None:
+    if service.page is not None:
         routes.append(Route("/prompts", endpoint(service, _prompts)))
         routes.append(Route("/prompts", endpoint(service, _prompt), methods=["POST"]))
         routes += [Route("/", _index), Mount("/page", _PageFiles(directory=FOLDER))]
     return routes
 
 
-def _has_tests(service: Service) -> bool:
+def _has_tests(service: Served) -> bool:
     """Return whether readers get the tests of runs, which have the context variables and the texts of exceptions."""
-    return service._page is not None and service._show is show_everything
+    return service.page is not None and service.show is show_everything
 
 
 async def _index(request: Request) -> Response:
     return FileResponse(FOLDER / "index.html", headers=HEADERS)
 
 
-async def _test(service: Service, request: Request, user: str) -> Response:
+async def _test(service: Served, request: Request, user: str) -> Response:
     run = await service.get_run(request.path_params["run"], user=user)
     log = [entry async for entry in run.entries()]
     before: list[Message] = []
@@ -95,7 +94,7 @@ async def _test(service: Service, request: Request, user: str) -> Response:
     return json_response({"test": run_as_test(log, before, agent)})
 
 
-async def _prompts(service: Service, request: Request, user: str) -> Response:
+async def _prompts(service: Served, request: Request, user: str) -> Response:
     listed: list[dict[str, Any]] = []
     for server, opened in enumerate(_servers(service)):
         try:
@@ -114,9 +113,9 @@ class _AskedPrompt(BaseModel, strict=True):
     arguments: dict[str, str]
 
 
-async def _prompt(service: Service, request: Request, user: str) -> Response:
+async def _prompt(service: Served, request: Request, user: str) -> Response:
     try:
-        asked = _AskedPrompt.model_validate(await read_json(request, service._body_bytes))
+        asked = _AskedPrompt.model_validate(await read_json(request, service.body_bytes))
         server = _servers(service)[asked.server]
     except (ValidationError, IndexError) as error:
         text = "expected `server`, a number of the list, `name`, and `arguments`, an object of texts"
@@ -127,16 +126,16 @@ async def _prompt(service: Service, request: Request, user: str) -> Response:
         raise Refusal(502, "prompt_failed", str(error)) from error
 
 
-def _servers(service: Service) -> Sequence[MCPServer]:
-    return () if service._page is None else service._page.prompts
+def _servers(service: Served) -> Sequence[MCPServer]:
+    return () if service.page is None else service.page.prompts
 
 
-async def _graph(service: Service, request: Request, user: str) -> Response:
+async def _graph(service: Served, request: Request, user: str) -> Response:
     graphs = {name: agent_graph(agent) for name, agent in service.runs.agents.items()}
-    swarm, has_settings = service.runs.swarm, service._show is show_everything
+    swarm, has_settings = service.runs.swarm, service.show is show_everything
     drawn = {name: _as_data(graph, swarm, has_settings=has_settings) for name, graph in graphs.items()}
     data: dict[str, Any] = {"agents": list(graphs), "graphs": drawn, "tests": _has_tests(service)}
-    if (page := service._page) is not None:
+    if (page := service.page) is not None:
         any_model = page.models == "any"
         models = [node["model"] for each in drawn.values() for node in each["agents"]] if any_model else page.models
         data["models"], data["any_model"] = list(dict.fromkeys(models)), any_model

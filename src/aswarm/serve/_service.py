@@ -14,9 +14,8 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
+from typing import Any, Literal, TypedDict, Unpack, get_args
 from urllib.parse import quote
-from weakref import WeakValueDictionary
 
 import anyio
 from starlette.applications import Starlette
@@ -56,6 +55,7 @@ from ._endpoints import Refusal, json_response, refusal_response
 from ._page_routes import page_routes
 from ._playground import Playground, playground_of
 from ._responses import on_shutdown_signal
+from ._served import ClientNotes, ContextHook, Served, WireName
 from .wires.agui.routes import agui_routes
 from .wires.native.routes import native_routes
 from .wires.openai.routes import openai_error, openai_routes
@@ -63,9 +63,6 @@ from .wires.vercel.routes import vercel_routes
 
 logger = logging.getLogger("aswarm")
 
-WireName: TypeAlias = Literal["agui", "vercel", "openai"]
-ClientNotes: TypeAlias = Literal["refuse", "message", "system"]
-ContextHook: TypeAlias = Callable[[Request], Awaitable[Mapping[str, Any]]]
 _EXPECTED_LIMITS = ("runs_per_user", "run_seconds", "max_turns")
 _SAFE = ("GET", "HEAD", "OPTIONS")  # https://www.rfc-editor.org/rfc/rfc9110#section-9.2.1
 
@@ -144,25 +141,16 @@ class Service:
         _check(runs, auth, wires, origins, agui_context)
         _warn_without_limits(runs)
         check_show(show)
-        self._auth = auth
-        self._wires, self._page = frozenset(wires), playground_of(page)
-        self._context = context
-        self._client_context = frozenset(client_context)
-        self._show = show_answers_with(client_context) if show is show_answers else show
-        self._heartbeat_seconds = heartbeat_seconds
-        self._on_disconnect: DisconnectPolicy = on_disconnect
-        self._while_running: WhileRunning = while_running
-        self._activity = activity
-        self._client_tools, self._client_system = client_tools, client_system
-        self._agui_context: ClientNotes = agui_context
-        self._told: set[str] = set()  # what the log has named as left out of requests
-        self._drain_seconds = drain_seconds
-        self._body_bytes, self._text_characters = body_bytes, text_characters
+        self._served = Served(
+            all_runs=runs, auth=auth, wires=frozenset(wires), page=playground_of(page), context=context,
+            client_context=frozenset(client_context),
+            show=show_answers_with(client_context) if show is show_answers else show, on_disconnect=on_disconnect,
+            while_running=while_running, heartbeat_seconds=heartbeat_seconds, drain_seconds=drain_seconds, activity=activity,
+            client_tools=client_tools, client_system=client_system, agui_context=agui_context, body_bytes=body_bytes,
+            text_characters=text_characters,
+        )  # fmt: skip
         self._origins, self._hosts = frozenset(origins), frozenset(map(without_port, hosts))
-        self._runs, self._has_started = runs, False
-        # One search of a user at a time, so that their searches do not delay those of others.
-        self._searching: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        if self._show is show_everything:
+        if show is show_everything:
             runs.log_requests()
         self._app = self._make_app()
 
@@ -193,36 +181,32 @@ class Service:
     @property
     def runs(self) -> Runs:
         """The runs. Raises RuntimeError outside of the lifespan."""
-        if not self._has_started:
-            raise RuntimeError(
-                "the service has not started: an app does not run the lifespan of a mounted service. Enter it in the lifespan "
-                "of the app: `async with service.lifespan(app): yield`"
-            )
-        return self._runs
+        return self._served.runs
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncGenerator[None]:  # noqa: ARG002 - frameworks pass their app
         """Open the runs. At the end of the block, drain and close them. An app that mounts the service enters this block."""
+        served, runs = self._served, self._served.all_runs
         async with AsyncExitStack() as stack:
-            if not self._runs.is_open:
-                await stack.enter_async_context(self._runs)
+            if not runs.is_open:
+                await stack.enter_async_context(runs)
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
             tasks.start_soon(self._drain_on, signalled := anyio.Event())
             stack.enter_context(on_shutdown_signal(signalled.set))
             resources = stack.pop_all()
-        self._has_started = True
+        served.has_started = True
         try:
             yield
         finally:
-            await self._runs.drain(self._drain_seconds)
-            self._has_started = False
+            await runs.drain(served.drain_seconds)
+            served.has_started = False
             await resources.aclose()  # not with `async with`: the task group would wrap an exception of the block
 
     async def _drain_on(self, signalled: anyio.Event) -> None:
         # The handler of a signal cannot start a task, so this task waits for the signal.
         await signalled.wait()
-        await self._runs.drain(self._drain_seconds)
+        await self._served.all_runs.drain(self._served.drain_seconds)
 
     # --- requests ---
 
@@ -282,8 +266,8 @@ class Service:
             agent=agent,
             key=key,
             context_variables=context_variables,
-            on_disconnect=self._on_disconnect if on_disconnect is None else on_disconnect,
-            while_running=self._while_running,
+            on_disconnect=self._served.on_disconnect if on_disconnect is None else on_disconnect,
+            while_running=self._served.while_running,
         )
         return await self.runs.start(new)
 
@@ -391,14 +375,15 @@ def create_app(
 
 
 def routes_of(service: Service) -> list[BaseRoute]:
+    served = service._served
     return [
-        Route("/health", _health_of(service)),
-        *native_routes(service),
-        *conversation_routes(service),
-        *(agui_routes(service) if "agui" in service._wires else ()),
-        *(vercel_routes(service) if "vercel" in service._wires else ()),
-        *(openai_routes(service) if "openai" in service._wires else ()),
-        *page_routes(service),
+        Route("/health", _health_of(served)),
+        *native_routes(served),
+        *conversation_routes(served),
+        *(agui_routes(served) if "agui" in served.wires else ()),
+        *(vercel_routes(served) if "vercel" in served.wires else ()),
+        *(openai_routes(served) if "openai" in served.wires else ()),
+        *page_routes(served),
     ]
 
 
@@ -435,7 +420,7 @@ def _other_path(request: Request) -> str | None:
     return other if has_route(other) and not has_route(path) and not other.startswith("//") else None
 
 
-def _health_of(service: Service) -> Callable[[Request], Awaitable[Response]]:
+def _health_of(service: Served) -> Callable[[Request], Awaitable[Response]]:
     async def health(request: Request) -> Response:
         if service.runs.is_draining:
             return json_response({"status": "draining"}, 503, {"retry-after": "1"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,18 +13,16 @@ from aswarm._record.entries import as_json
 from aswarm.runs import AnswersRefused
 from aswarm.serve._endpoints import Refusal, endpoint, last_run, new_run, read_json, start, stream
 from aswarm.serve._responses import HEADERS
+from aswarm.serve._served import Served
 from aswarm.serve.wires.sse import MEDIA_TYPE, data_frame
 
 from .encoder import VERSION, AGUIWire
 from .input import agui_request, results_in
 
-if TYPE_CHECKING:
-    from aswarm.serve._service import Service
-
 _KEY = "agui\n"  # the idempotency key of these runs is this prefix, the thread id and the run id of the client
 
 
-def agui_routes(service: Service) -> list[BaseRoute]:
+def agui_routes(service: Served) -> list[BaseRoute]:
     """Return the routes of AG-UI."""
     return [
         Route("/agui/{agent}", endpoint(service, _start), methods=["POST"]),
@@ -32,8 +30,8 @@ def agui_routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-async def _start(service: Service, request: Request, user: str) -> Response:
-    asked = agui_request(await read_json(request, service._body_bytes))
+async def _start(service: Served, request: Request, user: str) -> Response:
+    asked = agui_request(await read_json(request, service.body_bytes))
     thread, run_id = asked.conversation or "", asked.run_id or ""
     new = await new_run(service, request, user, asked, thread, agent=request.path_params["agent"])
     key = f"{_KEY}{thread}\n{run_id}" if new.key is None else new.key
@@ -65,7 +63,7 @@ def _refused(thread: str, run_id: str, error: AnswersRefused) -> Response:
     return Response(body, media_type=MEDIA_TYPE, headers=HEADERS)
 
 
-async def _attach(service: Service, request: Request, user: str) -> Response:
+async def _attach(service: Served, request: Request, user: str) -> Response:
     thread = request.path_params["thread"]
     run = await last_run(service, user, thread)
     if run is None:

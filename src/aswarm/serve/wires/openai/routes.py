@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,14 +31,12 @@ from aswarm.serve._endpoints import (
     uses_responses,
 )
 from aswarm.serve._responses import LogStream, while_connected
+from aswarm.serve._served import Served
 from aswarm.serve.wires.requests import ClientRequest
 
 from .encoder import OpenAIWire, error_body, failure_head, model_body, models_body, whole_completion
 from .input import ChatRequest, chat_request, unknown_model
 from .parameters import check_for_responses
-
-if TYPE_CHECKING:
-    from aswarm.serve._service import Service
 
 # Open WebUI sends the second header if its ENABLE_FORWARD_USER_INFO_HEADERS is set.
 _CONVERSATION = ("x-conversation-id", "x-openwebui-chat-id")
@@ -47,14 +44,14 @@ _UNPROCESSABLE = 422
 _SERVER_ERRORS = 500
 
 
-def openai_routes(service: Service) -> list[BaseRoute]:
+def openai_routes(service: Served) -> list[BaseRoute]:
     """Return the routes of Chat Completions."""
     created = int(clocks.time())
 
-    async def models(service: Service, request: Request, user: str) -> Response:
+    async def models(service: Served, request: Request, user: str) -> Response:
         return json_response(models_body(_models(service), created))
 
-    async def model(service: Service, request: Request, user: str) -> Response:
+    async def model(service: Served, request: Request, user: str) -> Response:
         name = request.path_params["model"]
         if name not in _models(service):
             raise unknown_model(name)
@@ -67,7 +64,7 @@ def openai_routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-def _models(service: Service) -> list[str]:
+def _models(service: Served) -> list[str]:
     return [*service.runs.agents, *([] if service.runs.task_agent is None else [TASK_MODEL])]
 
 
@@ -84,8 +81,8 @@ def openai_error(refusal: Refusal) -> Response:
     return json_response(body, status, refusal.headers)
 
 
-async def _complete(service: Service, request: Request, user: str) -> Response:
-    asked = chat_request(await read_json(request, service._body_bytes))
+async def _complete(service: Served, request: Request, user: str) -> Response:
+    asked = chat_request(await read_json(request, service.body_bytes))
     if uses_responses(service.runs.swarm):
         check_for_responses(asked.settings)
     try:
@@ -96,7 +93,7 @@ async def _complete(service: Service, request: Request, user: str) -> Response:
     return await _answer(service, request, run, asked, own_tools)
 
 
-async def _new_run(service: Service, request: Request, user: str, asked: ChatRequest) -> NewRun:
+async def _new_run(service: Served, request: Request, user: str, asked: ChatRequest) -> NewRun:
     named = (request.headers.get(name) for name in _CONVERSATION)
     conversation = next((name for name in named if name), None)
     if conversation is not None and asked.model != TASK_MODEL:
@@ -106,8 +103,8 @@ async def _new_run(service: Service, request: Request, user: str, asked: ChatReq
         new = await new_run(service, request, user, wanted, conversation, agent=asked.model)
         return replace(new, settings=asked.settings)
     check_messages(service, asked.said)
-    system = [{"role": "system", "content": text} for text in asked.system] if service._client_system else []
-    tell_left_out(service, [*asked.left_out, *(() if service._client_system else _system_text(asked))])
+    system = [{"role": "system", "content": text} for text in asked.system] if service.client_system else []
+    tell_left_out(service, [*asked.left_out, *(() if service.client_system else _system_text(asked))])
     return NewRun(
         user,
         messages=[*system, *asked.history],
@@ -120,7 +117,7 @@ async def _new_run(service: Service, request: Request, user: str, asked: ChatReq
     )
 
 
-def _tools(service: Service, asked: ChatRequest) -> Sequence[ClientTool]:
+def _tools(service: Served, asked: ChatRequest) -> Sequence[ClientTool]:
     """Return the tools of the client that the model may call."""
     return client_tools(service, asked.tools) if asked.offers_tools else ()
 
@@ -130,19 +127,17 @@ def _system_text(asked: ChatRequest) -> list[str]:
 
 
 async def _answer(
-    service: Service, request: Request, run: Run, asked: ChatRequest, own_tools: Collection[str]
+    service: Served, request: Request, run: Run, asked: ChatRequest, own_tools: Collection[str]
 ) -> Response:
-    wire = OpenAIWire(
-        asked.model, include_usage=asked.include_usage, activity=service._activity, client_tools=own_tools
-    )
+    wire = OpenAIWire(asked.model, include_usage=asked.include_usage, activity=service.activity, client_tools=own_tools)
     # A client of this API cannot reconnect. So its answer continues while the service drains.
-    patience = service._drain_seconds
+    patience = service.drain_seconds
     if asked.stream:
-        return LogStream(run, wire, heartbeat_seconds=service._heartbeat_seconds, show=service._show, patience=patience)
+        return LogStream(run, wire, heartbeat_seconds=service.heartbeat_seconds, show=service.show, patience=patience)
     notifier = registry_of(run).notifier
     with notifier.reading(run.record):
         async with while_connected(request.receive, notifier, patience):
-            entries = [shown async for entry in run.entries() if (shown := service._show(entry)) is not None]
+            entries = [shown async for entry in run.entries() if (shown := service.show(entry)) is not None]
             has_failed = entries and entries[-1].type == "RunFailed"
             status, headers = failure_head(entries[-1]) if has_failed else (200, {})
             return json_response(whole_completion(entries, wire), status, headers)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from aswarm.serve._endpoints import endpoint, last_run, new_run, read_json, start, stream
+from aswarm.serve._served import Served
 
 from .encoder import VercelWire
 from .input import vercel_request
 
-if TYPE_CHECKING:
-    from aswarm.serve._service import Service
 
-
-def vercel_routes(service: Service) -> list[BaseRoute]:
+def vercel_routes(service: Served) -> list[BaseRoute]:
     """Return the routes of Vercel's AI SDK."""
     return [
         Route("/chat/{agent}", endpoint(service, _start), methods=["POST"]),
@@ -25,14 +21,14 @@ def vercel_routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-async def _start(service: Service, request: Request, user: str) -> Response:
-    asked = vercel_request(await read_json(request, service._body_bytes))
+async def _start(service: Served, request: Request, user: str) -> Response:
+    asked = vercel_request(await read_json(request, service.body_bytes))
     agent = request.path_params["agent"]
     new = await new_run(service, request, user, asked, asked.conversation or "", agent=agent)
     return stream(service, await start(service, request, new), VercelWire())
 
 
-async def _resume(service: Service, request: Request, user: str) -> Response:
+async def _resume(service: Served, request: Request, user: str) -> Response:
     """Stream the active run from its start. If no run is active, return 204: the client asks whenever a page loads."""
     run = await last_run(service, user, request.path_params["conversation"])
     if run is None or not run.record.is_running:

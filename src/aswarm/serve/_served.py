@@ -1,0 +1,65 @@
+"""`Served`: what the routes of one `Service` share: its runs, and its keywords in the form that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+from weakref import WeakValueDictionary
+
+import anyio
+from starlette.requests import Request
+
+from aswarm.runs import DisconnectPolicy, Run, Runs, Show, WhileRunning
+
+from ._auth import Auth
+from ._playground import Playground
+
+WireName: TypeAlias = Literal["agui", "vercel", "openai"]
+ClientNotes: TypeAlias = Literal["refuse", "message", "system"]
+ContextHook: TypeAlias = Callable[[Request], Awaitable[Mapping[str, Any]]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Served:
+    """The runs and the settings of one service, and what its routes remember. For the settings, see `Service`.
+
+    `all_runs`: the runs, also outside of the lifespan. `has_started`: whether the lifespan has started. `left_out`: the parts of
+    requests that the log has named, because the service does not use them. `searching`: a lock for each user, so that the
+    searches of one user do not delay those of others.
+    """
+
+    all_runs: Runs
+    auth: Auth
+    wires: frozenset[str]
+    page: Playground | None
+    context: ContextHook | None
+    client_context: frozenset[str]
+    show: Show
+    on_disconnect: DisconnectPolicy
+    while_running: WhileRunning
+    heartbeat_seconds: float
+    drain_seconds: float
+    activity: bool
+    client_tools: Literal["ignore", "offer"]
+    client_system: bool
+    agui_context: ClientNotes
+    body_bytes: int
+    text_characters: int
+    has_started: bool = False
+    left_out: set[str] = field(default_factory=set[str])
+    searching: WeakValueDictionary[str, anyio.Lock] = field(default_factory=WeakValueDictionary[str, anyio.Lock])
+
+    @property
+    def runs(self) -> Runs:
+        """The runs. Raises RuntimeError outside of the lifespan."""
+        if not self.has_started:
+            raise RuntimeError(
+                "the service has not started: an app does not run the lifespan of a mounted service. Enter it in the lifespan "
+                "of the app: `async with service.lifespan(app): yield`"
+            )
+        return self.all_runs
+
+    async def get_run(self, run_id: str, *, user: str) -> Run:
+        """Return a run of a user. Raises RunNotFound."""
+        return await self.runs.get_run(run_id, user=user)
