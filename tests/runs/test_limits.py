@@ -108,7 +108,7 @@ async def test_a_conversation_stays_with_its_newest_run(monkeypatch: pytest.Monk
             assert (runs.limits.kept_runs, runs.limits.waiting_runs_per_user) == (2, 2)
             for name in ("old", "c", "c", "c"):
                 await (await runs.start(NewRun("ann", name, "Hi"))).result()
-            await runs._deleter.forget_old()
+            await runs.registry.deleter.forget_old()
             assert len(await runs.list(user="ann")) == 2
             stored = await runs.store.load("ann/c")
             assert stored is not None

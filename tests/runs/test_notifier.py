@@ -165,7 +165,7 @@ async def test_other_runs_do_not_end_a_silent_wait_early(tmp_path: Path, worksho
 
             group.start_soon(talk)
             start = anyio.current_time()
-            registry = two.runs._registry
+            registry = two.runs.registry
             assert await registry.next(silent.id, last, silent.record.user, 0.4) is None
             assert anyio.current_time() - start >= 0.39
             group.cancel_scope.cancel()
@@ -200,7 +200,7 @@ async def test_a_reader_that_comes_back_in_the_last_moment_keeps_the_run(
 async def test_a_scope_that_opens_while_the_process_drains_is_stopped_too(workshop: Workshop) -> None:
     """For example, that of a client whose request arrives in the last moment and that reads no frame."""
     async with in_memory([], workshop) as place:
-        notifier = place.runs._registry.notifier
+        notifier = place.runs.registry.notifier
         await place.runs.drain(0)
         with anyio.fail_after(10), anyio.CancelScope() as scope, notifier.stops_scope(scope, 0.01):
             await anyio.sleep_forever()

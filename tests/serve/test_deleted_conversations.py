@@ -34,7 +34,7 @@ async def test_a_reader_of_a_deleted_run_gets_an_event(caplog: pytest.LogCapture
     async with served([ScriptedAnswer("word " * 2_000)], cut=1) as it:
         run = await it.say()
         await it.ended(run)
-        deletions, original = [it.service.runs], it.service.runs._registry.next
+        deletions, original = [it.service.runs], it.service.runs.registry.next
 
         async def read(*arguments: Any, **keywords: Any) -> Any:
             entries = await original(*arguments, **keywords)
@@ -42,7 +42,7 @@ async def test_a_reader_of_a_deleted_run_gets_an_event(caplog: pytest.LogCapture
                 await deletions.pop().delete_conversation("c", user="ann")
             return entries
 
-        it.service.runs._registry.next = read  # type: ignore[method-assign]
+        it.service.runs.registry.next = read  # type: ignore[method-assign]
         events = [json.loads(each["data"]) for each in events_of((await it.ann.get(f"/runs/{run}/events")).text)]
         assert events[0]["type"] == "RunStarted"
         assert (events[-1]["type"], events[-1]["error"]["type"]) == ("RunFailed", "RunNotFound")

@@ -8,7 +8,6 @@ and the record of the run refuses the older attempt.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import logging
 import math
@@ -356,9 +355,7 @@ class Engine:
         has_ended = False
         try:
             await self._until_alive(run_id)
-            # In an empty context: otherwise, if the run starts other workflows, DBOS would record them as steps of this
-            # workflow.
-            await asyncio.get_running_loop().create_task(self._execute(run_id), context=contextvars.Context())
+            await self._execute(run_id)
             has_ended = True
         except Exception as error:
             fields = {"run_id": run_id, "agent": None}

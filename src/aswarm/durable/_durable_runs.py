@@ -6,6 +6,7 @@ Runs are recorded and replayed as in `LocalRuns`. DBOS only assigns them to proc
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
 import socket
@@ -22,7 +23,6 @@ from aswarm._log import runs as log
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
 from aswarm._runtime import clocks
-from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Transaction
 from aswarm._swarm import AsyncSwarm, require_client
 from aswarm._values.agent import Agent
@@ -104,7 +104,6 @@ class DurableRuns(Runs):
             swarm, agents=agents, store=store_of(store, sync), version=version, limits=limits,
             failover_seconds=failover_seconds, error_text=error_text, task_agent=task_agent,
         )  # fmt: skip
-        self._deleter.unlimited_user = NO_USER
         self.concurrency = concurrency
         self._max_deaths = max_deaths
         self._name = f"{socket.gethostname()}-{os.getpid()}-{clocks.urandom(6).hex()}"
@@ -122,8 +121,10 @@ class DurableRuns(Runs):
             synchronous=sync,
         )
         self._engine: Engine
-        self._deleter.before = self._delete_from_queue
-        self._registry.end_of = self._wait_for_end
+        registry = self.registry
+        registry.deleter.unlimited_user, registry.deleter.before = NO_USER, self._delete_from_queue
+        registry.end_of = self._wait_for_end
+        registry.holds_lock = False  # the engine acquires it when DBOS can use the database
         self._last_attempts: anyio.Lock
 
     def _as_client(self) -> DurableRuns:
@@ -139,20 +140,22 @@ class DurableRuns(Runs):
 
     # --- opening and closing ---
 
-    async def _open(self, stack: AsyncExitStack) -> None:
+    async def prepare(self, stack: AsyncExitStack) -> None:
+        """Open the store, and find the name of this process."""
         if sniffio.current_async_library() != "asyncio":
             raise ConfigurationError("durable runs work on asyncio only, because DBOS does")
         if self._settings.works:
             require_client(self.swarm)
-        await self.open(stack)
-        if self._settings.works:
-            await self._warn()
-        self._watch()
+        await stack.enter_async_context(self.store)
+        name = (executor_of_host() if self._settings.works else None) or self._name
+        self._settings, self.registry.process_name = replace(self._settings, executor=name), name
 
     async def _warn(self) -> None:
         """Log warnings: for queued runs that this process cannot execute, and for limits of this process alone."""
-        agents = list(self._setup.known)
-        out_of_reach = await self._database.submit(lambda: log.out_of_reach(self.version, agents), reads_only=True)
+        agents = list(self.known_agents)
+        out_of_reach = await self.registry.database.submit(
+            lambda: log.out_of_reach(self.version, agents), reads_only=True
+        )
         for version, agent, number in out_of_reach:
             logger.warning(
                 "%d queued runs need the version %r and the agent %r; they wait for a process that has both (this process has the "
@@ -181,14 +184,12 @@ class DurableRuns(Runs):
     async def open(self, stack: AsyncExitStack) -> None:
         """Open the engine, which executes the runs of the queue."""
         self._last_attempts = anyio.Lock()
-        await stack.enter_async_context(self.store)
-        name = (executor_of_host() if self._settings.works else None) or self._name
-        self._settings = replace(self._settings, executor=name)
-        locks = await self._registry.join(stack, Processes(self._database, name), holds=False)
-        assert locks is not None  # noqa: S101 - only the database in memory has no locks
-        self._engine = Engine(self._settings, self._execute, locks)
+        assert self.registry.locks is not None  # noqa: S101 - only the database in memory has no locks
+        self._engine = Engine(self._settings, self._execute, self.registry.locks)
         stack.push_async_callback(self._engine.aclose)
         await self._engine.open()
+        if self._settings.works:
+            await self._warn()
 
     def enqueue(self, run_id: str) -> Transaction[None]:
         """Add the run to the queue of DBOS."""
@@ -200,10 +201,10 @@ class DurableRuns(Runs):
 
     async def recover(self, run_id: str) -> bool:
         """Return a run to the queue if its process is dead, because there may be no worker that does this."""
-        owner = await self._database.submit(lambda: log.owner_of(run_id), reads_only=True)
-        async with self._registry.processes.dead(owner) as is_dead:
+        owner = await self.registry.database.submit(lambda: log.owner_of(run_id), reads_only=True)
+        async with self.registry.processes.dead(owner) as is_dead:
             if is_dead:
-                await self._database.run(log.release_dead, owner, [run_id])
+                await self.registry.database.run(log.release_dead, owner, [run_id])
         return False
 
     async def take_over(self) -> bool:
@@ -212,7 +213,7 @@ class DurableRuns(Runs):
             for executor, run_ids in (await self._engine.take_over()).items():
                 if executor != self._settings.executor:
                     logger.info("the process %s died; its runs are taken over: %s", executor, run_ids, extra=NO_RUN)
-                    await self._database.run(log.release_dead, executor, run_ids)
+                    await self.registry.database.run(log.release_dead, executor, run_ids)
         return False
 
     # --- executing ---
@@ -230,15 +231,17 @@ class DurableRuns(Runs):
                 if self.is_draining:
                     raise asyncio.CancelledError
                 return
-            if attempt.record.agent not in self._setup.known:
+            if attempt.record.agent not in self.known_agents:
                 await attempt.release()
                 raise asyncio.CancelledError  # the engine requeues the run later
-            await self._work_of(attempt)
+            # In an empty context: otherwise, if the run starts other workflows, DBOS would record them as steps of its workflow.
+            # In a task of its own, which does not resume this frame at each of its awaits.
+            await asyncio.get_running_loop().create_task(self._work_of(attempt), context=contextvars.Context())
             if attempt.is_superseded:
                 raise asyncio.CancelledError  # otherwise DBOS would record the end of a run that another attempt continues
 
     def _work_of(self, attempt: Execution) -> Coroutine[Any, Any, None]:
-        """Return the coroutine that executes an attempt or closes its run. Not `async`, to save a frame at each await."""
+        """Return the coroutine that executes an attempt or closes its run."""
         if attempt.cancel_reason is not None:
             return attempt.close(attempt.cancel_reason)
         if attempt.deaths < self._max_deaths:
@@ -249,15 +252,15 @@ class DurableRuns(Runs):
 
     # --- the other methods of `Runs` ---
 
-    async def _stop(self, run_id: str, user: str, reason: str) -> Entry:
+    async def stop_run(self, run_id: str, user: str, reason: str) -> Entry:
         """Stop a run and wait for its end. A queued run ends at once."""
         record = await self.get(run_id, user=user)
-        if record.is_running and not record.is_queued and run_id not in self._registry.live:
+        if record.is_running and not record.is_queued and run_id not in self.registry.live:
             await self.recover(run_id)
             record = await self.get(run_id, user=user)
-        if record.is_queued and (record.last <= 0 or record.agent in self._setup.known):
-            await self._registry.whole(partial(self._end_queued, run_id, reason)).join()
-        return await super()._stop(run_id, user, reason)
+        if record.is_queued and (record.last <= 0 or record.agent in self.known_agents):
+            await self.registry.whole(partial(self._end_queued, run_id, reason)).join()
+        return await super().stop_run(run_id, user, reason)
 
     async def _end_queued(self, run_id: str, reason: str) -> None:
         attempt = await self.take(run_id, is_queued=True)  # a process may have started the run since it was read
@@ -269,13 +272,13 @@ class DurableRuns(Runs):
 
         The hanging process can no longer write to the run. But the functions of the run may still be running in that process.
         """
-        self._check_open()
-        await self._registry.whole(partial(self._release, run_id)).join()
+        self.check_open()
+        await self.registry.whole(partial(self._release, run_id)).join()
 
     async def _release(self, run_id: str) -> None:
         attempt = await self.take(run_id)
         if attempt is None:
-            await self._registry.find(run_id, None)
+            await self.registry.find(run_id, None)
             return
         await attempt.release()
         await self._engine.requeue([run_id])
@@ -288,11 +291,11 @@ class DurableRuns(Runs):
         A conversation that `start` created is deleted with the last of its runs; `runs.store.purge(...)` deletes the
         other conversations. A run that waits for an answer is not deleted; answer or cancel it first.
         """
-        run_ids, conversations = await self._database.read(partial(purgeable, older_than_seconds))
+        run_ids, conversations = await self.registry.database.read(partial(purgeable, older_than_seconds))
         for user, conversation in conversations:
             with suppress(ConversationNotFound, RunActive):  # a new message keeps its conversation
-                await self._deleter.clear(conversation, user, only=run_ids)
-        await self._deleter.delete(run_ids)
+                await self.registry.deleter.clear(conversation, user, only=run_ids)
+        await self.registry.deleter.delete(run_ids)
         return len(run_ids)
 
     async def _delete_from_queue(self, run_ids: Sequence[str]) -> None:
@@ -302,7 +305,7 @@ class DurableRuns(Runs):
     # --- many runs ---
 
     async def _wait_for_end(self, record: RunRecord) -> Entry | None:
-        return await self._registry.notifier.end_of(record.id)  # None if another process has ended the run
+        return await self.registry.notifier.end_of(record.id)  # None if another process has ended the run
 
     def map(
         self,

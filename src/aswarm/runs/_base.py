@@ -29,7 +29,6 @@ from aswarm._log.texts import database_text, is_database_text
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
 from aswarm._runtime import clocks
-from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Transaction
 from aswarm._swarm import AsyncSwarm, require_client
 from aswarm._values.agent import Agent
@@ -40,7 +39,6 @@ from aswarm.conversations._base import SQLStore
 
 from . import _starting
 from ._attempt import Execution
-from ._deleting import Deleter
 from ._errors import ConversationNotFound, RunActive, RunNotFound, ShuttingDown, TooManyRuns
 from ._notifier import Notifier, Poll
 from ._prepared import Setup
@@ -61,6 +59,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
     Each run belongs to a user. For a run of another user, the methods raise `RunNotFound`.
 
     To write an executor of your own, implement `open`, `enqueue`, `recover` and `stop`; `aswarm.runs.executors` has what they need.
+    Their `registry` has the runs of this process, and the log in the database.
 
     Args:
         swarm: The swarm that runs the agents.
@@ -99,8 +98,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
             raise ConfigurationError(f"store must be a store with a database, not {type(store).__name__}")
         setup.results = store.results
         database = self._database = store._database  # noqa: SLF001 - the runs are in the database of the conversations
-        self._registry = Registry(self, setup, database, version)
-        self._deleter = Deleter(database, limits)
+        self.registry = Registry(self, setup, database, version)
         self._waiting: Counter[str] = Counter()  # for each user, the number of messages that wait for an active run
         self._deadline = math.inf  # when `drain` stops the runs
         self._failover_seconds = failover_seconds
@@ -118,7 +116,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
     @property
     def is_draining(self) -> bool:
         """Whether this process shuts down and starts no more runs."""
-        return self._registry.notifier.is_draining
+        return self.registry.notifier.is_draining
 
     @property
     def is_failing(self) -> bool:
@@ -132,9 +130,13 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
     @property
     def tasks(self) -> TaskGroup:
         """The task group of the attempts in this process: `runs.tasks.start_soon(attempt.execute)`."""
-        return self._registry.tasks
+        return self.registry.tasks
 
     # --- the decisions of an executor ---
+
+    async def prepare(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - for subclasses
+        """Open what the runs need, before this process joins the processes of the database. The stack closes it."""
+        require_client(self.swarm)
 
     @abstractmethod
     async def open(self, stack: AsyncExitStack) -> None:
@@ -162,7 +164,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
 
         A process is dead if its lock is free: of a file with SQLite, of a session with PostgreSQL.
         """
-        registry = self._registry
+        registry = self.registry
         return registry.processes.is_shared and await registry.whole(partial(registry.take_over, self.recover)).join()
 
     async def take(self, run_id: str, **options: Unpack[TakeOptions]) -> Execution | None:
@@ -172,35 +174,34 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         `most_deaths`, a run is not taken if more processes have died while they executed it. The attempt of a run that is not
         taken has `has_started` False. If this call is cancelled, it stops the attempt with `stop`.
         """
-        return await self._registry.take(run_id, **options)
+        return await self.registry.take(run_id, **options)
 
     # --- opening and closing ---
 
     async def __aenter__(self) -> Self:
         if self.is_open:
             raise RuntimeError("these runs are already open; share this object, or create another one")
-        self._registry.notifier = Notifier(self._database, self._registry.live)
+        self.registry.notifier = Notifier(self._database, self.registry.live)
         self._deadline, self._resources = math.inf, AsyncExitStack()
-        self._resources.callback(self._registry.notifier.close)
+        self._resources.callback(self.registry.notifier.close)
         # The outermost scope: `_close` shields it, so that no cancellation interrupts the closing.
         self._closing = self._resources.enter_context(anyio.CancelScope())
         try:
-            await self._open(self._resources)
+            await self.prepare(self._resources)
+            await self.registry.join(self._resources)
+            await self.open(self._resources)
+            self._watch()
         except BaseException:
             await self._close()
             raise
         self.is_open = True
         return self
 
-    async def _open(self, stack: AsyncExitStack) -> None:
-        require_client(self.swarm)
-        await self._registry.join(stack, Processes(self._database), holds=True)
-        await self.open(stack)
-        self._watch()
-
     def _watch(self) -> None:
-        processes, notifier = self._registry.processes, self._registry.notifier
-        self._forgetting = Poll("old runs cannot be deleted", _FORGET_EVERY, self._deleter.forget_old, is_long=True)
+        processes, notifier = self.registry.processes, self.registry.notifier
+        self._forgetting = Poll(
+            "old runs cannot be deleted", _FORGET_EVERY, self.registry.deleter.forget_old, is_long=True
+        )
         notifier.add(self._forgetting)
         if processes.is_shared:
             failure = "the runs of other processes cannot be looked up"
@@ -208,7 +209,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         if processes.may_lose_lock:
             failure = "the lock of this process cannot be checked"
             notifier.add(Poll(failure, _CHECK_EVERY, processes.check, is_long=True))
-        self._registry.background.start_soon(notifier.poll, processes, self._registry.background)
+        self.registry.background.start_soon(notifier.poll, processes, self.registry.background)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -229,7 +230,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
 
         A second call can shorten the time, but not extend it.
         """
-        registry = self._registry
+        registry = self.registry
         registry.notifier.drain()
         self._deadline = min(self._deadline, anyio.current_time() + seconds)
         with anyio.CancelScope(shield=True):
@@ -241,7 +242,8 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
                 live.stop()
             await registry.ended()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise RuntimeError if the runs are not open, and ShuttingDown while this process shuts down."""
         if not self.is_open:
             name = type(self).__name__
             raise RuntimeError(f"the runs are not open: use `async with {name}(...)`, or the lifespan of the service")
@@ -312,10 +314,10 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         run_id = new.run_id or clocks.urandom(16).hex()  # the same in each try
         has_changed = had_conversation = False
         while True:
-            self._check_open()
+            self.check_open()
             try:
                 with anyio.CancelScope(shield=True):
-                    found = _starting.Found(None) if is_new else await self._registry.look_up(new, run_id)
+                    found = _starting.Found(None) if is_new else await self.registry.look_up(new, run_id)
                     # The conversation may have been deleted since an earlier try. Then nothing may start in it.
                     exists = found.stored is not None or found.active is not None
                     if found.same is None and had_conversation and not exists:
@@ -325,8 +327,8 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
                     if isinstance(prepared, RunRecord):
                         record = prepared
                     else:
-                        self._check_open()
-                        record = await self._registry.start(prepared, new)
+                        self.check_open()
+                        record = await self.registry.start(prepared, new)
             except RunActive as active:
                 await self._after_active(active, new)
             except Conflict:
@@ -347,10 +349,10 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
             raise TooManyRuns("user")
         self._waiting[new.user] += 1
         try:
-            with suppress(RunNotFound), anyio.CancelScope() as scope, self._registry.notifier.stops_scope(scope):
+            with suppress(RunNotFound), anyio.CancelScope() as scope, self.registry.notifier.stops_scope(scope):
                 if new.while_running == "replace":
-                    await self._stop(active.run_id, new.user, "replaced")  # the request may answer its calls
-                await self._registry.wait_for_end(await self.get(active.run_id, user=new.user))
+                    await self.stop_run(active.run_id, new.user, "replaced")  # the request may answer its calls
+                await self.registry.wait_for_end(await self.get(active.run_id, user=new.user))
         finally:
             self._waiting[new.user] -= 1
             self._waiting = +self._waiting  # removes zeros
@@ -359,7 +361,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
 
     async def get(self, run_id: str, *, user: str) -> RunRecord:
         """Return the current record of a run."""
-        return await self._registry.find(run_id, user)
+        return await self.registry.find(run_id, user)
 
     async def get_run(self, run_id: str, *, user: str = "") -> Run:
         """Return a run of the user. Raises RunNotFound."""
@@ -367,7 +369,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
 
     async def find_run(self, run_id: str) -> Run:
         """Return the run with this id, of any user, for the tools of an operator. Raises RunNotFound."""
-        return Run(self, await self._registry.find(run_id, None))
+        return Run(self, await self.registry.find(run_id, None))
 
     async def list(self, *, user: str, conversation: str | None = None, limit: int = 100) -> list[RunRecord]:
         """Return the runs of a user, or of one conversation of the user: at most `limit`, the newest first."""
@@ -393,7 +395,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
 
         After the last entry, the result is empty. The caller keeps the position, so it may cancel this call and repeat it.
         """
-        return await self._registry.read(run_id, after, user)
+        return await self.registry.read(run_id, after, user)
 
     # --- cancelling and deleting ---
 
@@ -406,29 +408,29 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         `reason`: a code for the record and the log, such as "cancelled".
         """
         reason = database_text(reason)
-        last = await self._stop(run_id, user, reason)
+        last = await self.stop_run(run_id, user, reason)
         record = await self.get(run_id, user=user)
         if last.response.get("waiting", True):
             await _starting.close_open_calls(self._database, record, reason)
             record = await self.get(run_id, user=user)
         return record
 
-    async def _stop(self, run_id: str, user: str, reason: str) -> Entry:
-        """Stop a run and wait for its end. Returns its last entry. Its open calls stay open."""
-        record, live = await self.get(run_id, user=user), self._registry.live.get(run_id)
+    async def stop_run(self, run_id: str, user: str, reason: str) -> Entry:
+        """Stop a run, in whichever process it is, and wait for its end. Returns its last entry. Its open calls stay open."""
+        record, live = await self.get(run_id, user=user), self.registry.live.get(run_id)
         if live is None and record.is_running:
             cancel = partial(log.request_cancel, run_id, reason)
             await self._database.submit(cancel, notifies=True)  # wakes the process that executes the run
-            live = self._registry.live.get(run_id)  # it may be this process, since the first look
+            live = self.registry.live.get(run_id)  # it may be this process, since the first look
         if live is not None:
             live.cancel(reason)
             await live.wait_for_end()
-        return await self._registry.wait_for_end(record)
+        return await self.registry.wait_for_end(record)
 
     async def forget(self, conversation: str, *, user: str) -> None:
         """Delete the runs of a conversation. If one of them is running, this raises RunActive and deletes nothing."""
         if is_database_text(user, conversation):
-            await self._deleter.clear(conversation, user, with_conversation=False)
+            await self.registry.deleter.clear(conversation, user, with_conversation=False)
 
     async def delete_conversation(self, conversation: str, *, user: str) -> None:
         """Delete a conversation with its runs, in one transaction.
@@ -438,4 +440,4 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
         """
         if not is_database_text(user, conversation):
             raise ConversationNotFound(conversation)
-        await self._deleter.clear(conversation, user)
+        await self.registry.deleter.clear(conversation, user)

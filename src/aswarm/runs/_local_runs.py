@@ -80,16 +80,17 @@ class LocalRuns(Runs):
             failover_seconds=failover_seconds, error_text=error_text, task_agent=task_agent,
         )  # fmt: skip
         if deletes_conversations:
-            self._deleter.statements = _deleting.delete_with_conversations
-        self._registry.on_end = self._note_end
+            self.registry.deleter.statements = _deleting.delete_with_conversations
+        self.registry.on_end = self._note_end
         self._owned: list[AbstractAsyncContextManager[object]] = [self.swarm] if swarm is None else []
         if self.store is not store:
             self._owned.append(self.store)
 
-    async def _open(self, stack: AsyncExitStack) -> None:
+    async def prepare(self, stack: AsyncExitStack) -> None:
+        """Open the swarm and the store, if they belong to this object."""
         for manager in self._owned:
             await stack.enter_async_context(manager)
-        await super()._open(stack)
+        await super().prepare(stack)
 
     async def open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - `tasks` executes the runs
         """Continue the runs of dead processes."""
@@ -120,7 +121,7 @@ class LocalRuns(Runs):
         """In memory, delete old runs, because many runs may end before the next regular check."""
         self._ended_runs += 1
         if self._is_in_memory and self._ended_runs % _FORGET_AFTER == 0:
-            self._registry.notifier.poll_soon(self._forgetting)
+            self.registry.notifier.poll_soon(self._forgetting)
 
 
 def _store(store: Store | str | os.PathLike[str] | None) -> SQLStore:

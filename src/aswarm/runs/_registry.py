@@ -29,6 +29,7 @@ from aswarm._values.text import NO_RUN
 
 from . import _starting
 from ._attempt import Execution
+from ._deleting import Deleter
 from ._errors import KeyReused, RunNotFound
 from ._live import LiveLog
 from ._notifier import Notifier, closed_before_end
@@ -47,16 +48,25 @@ _SECONDS_AFTER_FAILURE = 1.0
 class Registry:
     """The attempts of this process, and the log of all runs of the database.
 
-    `live`: the live entries of each execution, by the id of the run. `starts`: an event for each work that `whole` has not completed. `tasks`:
-    executes the attempts. `end_of`: waits for the end of a run, and returns its last entry if this process knows it. `on_end`: called for each attempt that has ended here, with the last entry if its run has ended.
+    `live`: the live entries of each execution, by the id of the run. `starts`: an event for each work that `whole` has not
+    completed. `tasks`: executes the attempts. `deleter`: deletes runs. `notifier`: wakes the tasks that wait for runs.
+
+    For an executor that differs from `LocalRuns`: `end_of`: waits for the end of a run, and returns its last entry if this process
+    knows it. `on_end`: called for each attempt that has ended here, with the last entry if its run has ended. `process_name`: the
+    name of this process; by default a new one. `holds_lock`: whether `join` acquires the lock of this process, which shows that it
+    is alive; otherwise the executor acquires it in `locks`.
     """
 
     processes: Processes
+    locks: Liveness | None  # of the processes; None for a database in memory
     background: TaskGroup  # polls
     tasks: TaskGroup
 
     def __init__(self, runs: Runs, setup: Setup, database: Database, version: str) -> None:
         self.setup, self.database, self.version = setup, database, version
+        self.deleter = Deleter(database, setup.limits)
+        self.process_name: str | None = None
+        self.holds_lock = True
         self.enqueue, self.stop = runs.enqueue, runs.stop
         self.on_end: Callable[[LiveLog, Entry | None], None] = lambda _live, _last: None
         self.live: dict[str, LiveLog] = {}
@@ -64,18 +74,14 @@ class Registry:
         self.end_of: Callable[[RunRecord], Awaitable[Entry | None]] = self.wait_for_end
         self.notifier = Notifier(database, self.live)
 
-    async def join(self, stack: AsyncExitStack, processes: Processes, *, holds: bool) -> Liveness | None:
-        """Register this process in the database, until the stack closes.
-
-        Returns the locks of the processes. `holds`: whether to acquire the lock of this process.
-        """
+    async def join(self, stack: AsyncExitStack) -> None:
+        """Register this process in the database, until the stack closes."""
         # The lock of the database does not exclude two tasks of this process: a PostgreSQL session can acquire an advisory lock
         # that it already holds.
-        self.processes, self._takeover = processes, anyio.Lock()
-        locks = await stack.enter_async_context(processes.joined(holds=holds))
+        self.processes, self._takeover = Processes(self.database, self.process_name), anyio.Lock()
+        self.locks = await stack.enter_async_context(self.processes.joined(holds=self.holds_lock))
         self.background = await task_group(stack)
         self.tasks = await task_group(stack)
-        return locks
 
     # --- attempts ---
 

@@ -31,7 +31,7 @@ class Run:
 
     def __init__(self, runs: _base.Runs, record: RunRecord) -> None:
         self._runs = runs
-        self._registry = runs._registry  # noqa: SLF001 - shared with its runs
+        self._registry = runs.registry
         self.record = record
 
     def __repr__(self) -> str:
@@ -155,14 +155,14 @@ class Run:
         )
 
     def _response(self, last: Entry) -> Response:
-        agents = self._registry.setup.known
-        if not last.response:
+        agents, response = self._registry.setup.known, last.response
+        if not response:
             agent = agents.get(self.record.agent or "") or next(iter(self._runs.agents.values()))
             return Response(agent=agent, stop="cancelled", run_id=self.id)
-        name = last.response["agent"]
+        name = response["agent"]
         if name not in agents and last.type == "RunFinished":
             raise ConfigurationError(
                 f"the run ended with the agent {name!r}, which this process does not have; add it to agents="
             )
-        fields = copy.deepcopy(last.response)  # several callers may wait for the run, and each may change its response
+        fields = copy.deepcopy(response)  # several callers may wait for the run, and each may change its response
         return recorded_response(fields, agents.get(name) or Agent(name=name), fields["context_variables"])

@@ -1,7 +1,8 @@
 """What an executor of runs needs, and a program that serves them: a class of your own that executes runs, see `Runs`.
 
-`Execution` is one execution of a run. The statements of `Runs.enqueue` are a `Transaction`: a generator that yields pairs of an SQL
-statement and its parameters. Instead of a statement, it may yield a function that gets the connection.
+`Execution` is one execution of a run. `Registry` is the class of `Runs.registry`: the runs of this process, and the log of all runs.
+The statements of `Runs.enqueue` are a `Transaction`: a generator that yields pairs of an SQL statement and its parameters. Instead
+of a statement, it may yield a function that gets the connection.
 
 The other names are for programs that serve runs, such as `aswarm.serve`.
 """
@@ -27,6 +28,7 @@ __all__ = [
     "LiveEntries",
     "LiveLog",
     "Notifier",
+    "Registry",
     "Transaction",
     "an_object",
     "asker",

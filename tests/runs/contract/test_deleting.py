@@ -65,7 +65,7 @@ async def test_a_request_beside_a_faster_deletion_starts_nothing(
     """It has loaded the conversation, which is deleted before its run is recorded."""
     async with place(lambda _: ERASE[0]) as it:
         run = await it.waiting()
-        before(monkeypatch, it.runs._registry, "start", lambda: it.runs.delete_conversation("c", user="ann"))
+        before(monkeypatch, it.runs.registry, "start", lambda: it.runs.delete_conversation("c", user="ann"))
         new = {
             "answer": NewRun("ann", "c", answers=[CallAnswer("e", run_id=run.id, approve=True)]),
             "message": NewRun("ann", "c", "And now?"),
@@ -89,7 +89,7 @@ async def test_a_deletion_beside_a_faster_answer_deletes_nothing(
         async def answer() -> None:
             runs.append(await run.answer({"e": True}))
 
-        before(monkeypatch, it.runs._deleter, "before", answer)
+        before(monkeypatch, it.runs.registry.deleter, "before", answer)
         with pytest.raises(RunActive):
             await (it.runs.forget if forgets else it.runs.delete_conversation)("c", user="ann")
         assert (await runs[0].result()).text == "It is gone."
@@ -120,7 +120,7 @@ async def test_a_cancel_beside_an_answer(place: Open, workshop: Workshop, monkey
     """A cancel that is faster refuses the answer; a cancel that is later does not stop the run of the answer."""
     async with place([ERASE[0], *ERASE]) as it:
         run = await it.waiting()
-        before(monkeypatch, it.runs._registry, "start", lambda: it.runs.cancel(run.id, user="ann"))
+        before(monkeypatch, it.runs.registry, "start", lambda: it.runs.cancel(run.id, user="ann"))
         with pytest.raises(AnswersRefused):
             await run.answer({"e": True})
         assert (workshop.erased, (await it.runs.get(run.id, user="ann")).status) == ([], "stopped")
@@ -143,8 +143,8 @@ async def test_old_runs_are_deleted_beside_an_answer(
         async def answer() -> None:
             runs.append(await run.answer({"e": True}))
 
-        before(monkeypatch, it.runs._deleter, "before", answer)
-        monkeypatch.setattr(it.runs._deleter, "limits", type(it.runs.limits)(kept_runs=0))
+        before(monkeypatch, it.runs.registry.deleter, "before", answer)
+        monkeypatch.setattr(it.runs.registry.deleter, "limits", type(it.runs.limits)(kept_runs=0))
         await it.forget_old()
         assert not await it.has(old)
         assert (await runs[0].result()).text == "It is gone."
@@ -155,7 +155,7 @@ async def test_a_run_beyond_the_limits_may_be_deleted_meanwhile(place: Open, mon
     """Its calls are closed no more."""
     async with place([ERASE[0]]) as it:
         await it.waiting()
-        before(monkeypatch, it.runs._deleter, "delete", lambda: it.runs.delete_conversation("c", user="ann"))
-        monkeypatch.setattr(it.runs._deleter, "limits", type(it.runs.limits)(waiting_runs_per_user=0))
+        before(monkeypatch, it.runs.registry.deleter, "delete", lambda: it.runs.delete_conversation("c", user="ann"))
+        monkeypatch.setattr(it.runs.registry.deleter, "limits", type(it.runs.limits)(waiting_runs_per_user=0))
         await it.forget_old()
         assert await it.runs.list(user="ann") == []

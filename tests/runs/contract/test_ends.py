@@ -72,13 +72,13 @@ async def test_the_end_is_read_without_the_whole_log(place: Open, monkeypatch: p
     async with place() as it:
         run = await it.start()
         last = await run.last_entry()
-        read, positions = it.runs._registry.read, list[int]()
+        read, positions = it.runs.registry.read, list[int]()
 
         async def counted(run_id: str, after: int, user: str) -> Any:
             positions.append(after)
             return await read(run_id, after, user)
 
-        monkeypatch.setattr(it.runs._registry, "read", counted)
+        monkeypatch.setattr(it.runs.registry, "read", counted)
         assert await run.last_entry() == last
         await run.cancel()
         assert set(positions) == {last.seq - 1}

@@ -71,7 +71,7 @@ async def test_a_run_without_a_conversation_keeps_its_results_with_its_log(place
         assert "secret" in str(await results.read(owner, handle, 2))
         assert len(await results.handles("conversation:ann/c")) == 1
         deleter: Any = it.runs
-        await deleter._deleter.delete([run.id])
+        await deleter.registry.deleter.delete([run.id])
         assert await results.handles(owner) == []
         assert len(await results.handles("conversation:ann/c")) == 1
         await it.runs.forget("c", user="ann")  # the runs, and not the conversation

@@ -108,10 +108,10 @@ async def durable(
 
 def die(runs: DurableRuns) -> None:
     """Stop everything here at once without further writes, like a killed process. Leave the block afterwards."""
-    for live in runs._registry.live.values():
+    for live in runs.registry.live.values():
         live.fence()
-    runs._registry.live.clear()
-    runs._registry.notifier.drain()
+    runs.registry.live.clear()
+    runs.registry.notifier.drain()
     runs._engine._requeue = lambda run_ids: None  # type: ignore[method-assign]
 
 
@@ -120,7 +120,7 @@ async def interrupted(folder: Path, script: Any, shop: Shop, **settings: Any) ->
     async with durable(folder, script, shop, **settings) as runs:
         await runs.start("Boss", "Hi!", {"user": "ann"}, run_id="r")
         await shop.began.wait()
-        while any(live.unwritten() for live in runs._registry.live.values()):
+        while any(live.unwritten() for live in runs.registry.live.values()):
             await anyio.sleep(0.01)
         die(runs)
 

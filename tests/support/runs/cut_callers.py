@@ -138,7 +138,7 @@ class World:
             for record in await self.runs.list(user="ann"):
                 ended = await (await self.runs.get_run(record.id, user="ann")).wait()
                 assert not ended.is_running
-            registry = self.runs._registry
+            registry = self.runs.registry
             while registry.live or registry.starts:
                 await anyio.sleep(0.001)
 

@@ -121,7 +121,7 @@ class Place:
     async def forget_old(self) -> None:
         """Apply the limits of the kept runs now, and not in the next minute."""
         runs: Any = self.runs
-        await runs._deleter.forget_old()
+        await runs.registry.deleter.forget_old()
 
 
 Open: TypeAlias = Callable[

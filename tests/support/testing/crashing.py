@@ -93,7 +93,7 @@ async def check_stored(world: World, path: str) -> None:
             assert stored is not None
             check_history(stored.messages, allow_open=True, ordered=False)
         for record in records:
-            entries = await runs._registry.recorded(record.id)
+            entries = await runs.registry.recorded(record.id)
             attempts = {1, *(1 + entry.seq // ATTEMPT_NUMBERS for entry in entries)}
             assert max(attempts) <= 1 + deaths, f"{deaths} processes died, and {record.id} has the attempts {attempts}"
             last = [entry.is_last for entry in entries]
@@ -160,7 +160,7 @@ async def cancelled_approvals(world: World) -> None:
             for _ in range(world.draw(f"{name}: pauses", 4)):
                 await world.pause(f"{name}: before the cancel")
             await cancel(runs, record.id)
-            last = (await runs._registry.recorded(record.id))[-1]
+            last = (await runs.registry.recorded(record.id))[-1]
             assert not last.response.get("waiting"), "a cancelled run has an open call"
 
         await several(world, one)
