@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from os import PathLike
-from typing import Any
 
 from pydantic_core import to_jsonable_python
 
@@ -192,9 +191,9 @@ class ItemLog:
         self._number += 1
         self._writer.add(line.encode(), _WITHIN.get(entry.type, math.inf))
 
-    def commit(self) -> Coroutine[Any, Any, None]:
+    async def commit(self) -> None:
         """Wait until all entries are on disk. Raises RunError if they cannot be written."""
-        return self._written(self._writer.commit)
+        await self._written(self._writer.commit)
 
     async def finish(self, response: Response | None, error: Exception | None) -> None:  # noqa: ARG002 - a failed item has no response
         """Finish the item with its last entry, like `commit`. Only then may the response be returned.
