@@ -34,9 +34,9 @@ def swarm_of(model: ScriptedModel, *middleware: Middleware, **options: Any) -> A
     return AsyncSwarm(client_of(model, max_retries=5), middleware=middleware or [retry()], **options)
 
 
-async def response_of(swarm: AsyncSwarm, face: str, agent: Agent | None = None) -> Response:
+async def response_of(swarm: AsyncSwarm, face: str) -> Response:
     left: list[Response] = []
-    await consume(swarm, agent or Agent(), face, left)
+    await consume(swarm, Agent(), face, left)
     return left[0]
 
 

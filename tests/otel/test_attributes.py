@@ -14,7 +14,7 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.extensions import CompletionRequest, Handlers
 from aswarm.testing import RawAnswer, ScriptedModel, call
 from tests.support.middleware.middlewares import asking_first
-from tests.support.otel.traces import Traces
+from tests.support.otel.traces import Traces, attributes
 from tests.support.providers.sources import script_of
 from tests.support.wire.caching_model import CachingModel
 
@@ -28,10 +28,6 @@ class Source:
     async def complete(self, request: object) -> Any:
         for chunk in self._chunks:
             yield chunk
-
-
-def attributes(span: Any) -> dict[str, Any]:
-    return dict(span.attributes or {})
 
 
 async def settings(traces: Traces, **body: Any) -> dict[str, Any]:

@@ -8,20 +8,15 @@ from typing import Any
 import anyio
 import anyio.from_thread
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
 
 from aswarm import Agent, AsyncSwarm, Budget, ToolError, tool
 from aswarm.middleware import Handlers, retry
 from aswarm.testing import Failure, RawAnswer, call
 from tests.support.leaving.run_scenes import until
-from tests.support.otel.traces import Traces, has_failed
+from tests.support.otel.traces import Traces, attributes, has_failed
 from tests.support.providers.sources import script_of
 from tests.support.run.ways_to_run import consume
 from tests.support.runtime.virtual_time import virtual_backend
-
-
-def attributes(span: ReadableSpan) -> dict[str, Any]:
-    return dict(span.attributes or {})
 
 
 async def fail() -> str:

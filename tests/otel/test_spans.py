@@ -13,13 +13,12 @@ import anyio
 import anyio.from_thread
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm, agent_tool, tool
 from aswarm.otel import otel
 from aswarm.testing import call, check_middleware
 from tests.support.middleware.middlewares import WAYS_TO_START, functions_that_run
-from tests.support.otel.traces import Traces, has_failed
+from tests.support.otel.traces import Traces, attributes, has_failed
 from tests.support.providers.sources import script_of
 from tests.support.run.ways_to_run import FACES, consume
 
@@ -32,10 +31,6 @@ async def look(city: str) -> str:
 def tree(traces: Traces) -> list[tuple[str, str | None]]:
     """Return each span with the name of its parent, in the order of their starts."""
     return [(span.name, traces.parent_name(span)) for span in traces.begun]
-
-
-def attributes(span: ReadableSpan) -> dict[str, Any]:
-    return dict(span.attributes or {})
 
 
 @pytest.mark.parametrize("face", FACES)

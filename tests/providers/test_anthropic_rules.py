@@ -228,7 +228,7 @@ async def test_thinking_comes_back_unchanged_and_newer_models_bind_it_to_its_pre
 
 
 async def test_a_gap_in_the_middle_invalidates_later_thinking_and_the_server_can_drop_it() -> None:
-    """With `drop_block`, or for an old account, the request succeeds without the block."""
+    """With `drop_block`, the request succeeds without the block."""
     sent = await conversation(NEW)
     rules = AnthropicRules([[thinking("More."), use("look", 3)], "done", "done"])
     reply = rules.reply(sent)

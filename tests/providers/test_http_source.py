@@ -161,5 +161,3 @@ def test_what_only_the_sdk_can_do_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         assert "secret@" not in str(caught.value)
     with pytest.raises(ConfigurationError, match="set OPENAI_API_KEY"):
         HTTPSource()
-    with pytest.raises(ConfigurationError, match="timeout must be a number"):
-        HTTPSource(api_key="key", timeout="long")  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, TextDelta
 from aswarm.testing import ScriptedAnswer, ScriptedModel
-from tests.support.providers.loopback import LoopbackServer, Reply, read_request, serve, spoken, sse, whole
+from tests.support.providers.loopback import LoopbackServer, read_request, serve, spoken, sse, whole
 from tests.support.providers.transports import Transport, client_at, on_each_transport
 
 MORE_THAN_AIOHTTPS_OWN_LIMIT = 130
@@ -50,34 +50,6 @@ async def test_a_stream_is_read_piece_by_piece(monkeypatch):
     async with served(monkeypatch, lambda _: answer) as (swarm, _), swarm.stream(Agent(), "hi") as run:
         texts = [event.text async for event in run if isinstance(event, TextDelta)]
     assert texts == ["hel", "lo ", "the", "re"]
-
-
-@pytest.mark.asyncio
-async def test_a_reader_that_leaves_closes_the_response(monkeypatch):
-    """The server notices that the client is closed, although the answer is not whole."""
-    async with served(monkeypatch, lambda _: sse(ScriptedAnswer("hello there"), cut=3, end="stall")) as (swarm, server):
-        async with swarm.stream(Agent(), "hi") as run:
-            async for event in run:
-                if isinstance(event, TextDelta):
-                    break
-        with anyio.fail_after(60):
-            while server.open_now:
-                await anyio.sleep(0.01)
-    assert run.response.stop == "cancelled"
-    assert len(server.closed_at) == 1
-
-
-@pytest.mark.asyncio
-async def test_a_cancelled_run_closes_the_response(monkeypatch):
-    """Also where nothing has come yet."""
-    async with served(monkeypatch, lambda _: Reply([], silent=True)) as (swarm, server):
-        async with anyio.create_task_group() as group:
-            group.start_soon(swarm.run, Agent(), "hi")
-            await server.asked.wait()
-            group.cancel_scope.cancel()
-        with anyio.fail_after(60):
-            while server.open_now:
-                await anyio.sleep(0.01)
 
 
 @pytest.mark.asyncio

@@ -23,6 +23,7 @@ from aswarm import (
 from aswarm.guards import Block, Say, guard_tool
 from aswarm.testing import Request, ScriptedModel, call, check_history
 from tests.support.run.inner_agents import model_of
+from tests.support.run.waiting_shop import stored
 
 UNKNOWN = "cancelled; its outcome is unknown"
 
@@ -67,11 +68,6 @@ class Shop:
 
 def answers(response: Response) -> list[str]:
     return [each["content"] for each in response.messages if each["role"] == "tool" and "waiting" not in each]
-
-
-def stored(response: Response) -> list[Any]:
-    history: list[Any] = json.loads(json.dumps([{"role": "user", "content": "Go"}, *response.messages]))
-    return history
 
 
 OUTER = call("payer", call_id="p", request="Pay")

@@ -84,8 +84,6 @@ class AnthropicRules:
     Args:
         script: The steps in order, or a function of the body that returns a step. A step is a text, blocks, an `Answer`, a
             `Failure`, or a function of the body.
-        piece: The number of characters in each delta.
-        enforces: Whether a block behind a changed prefix is an error for the models that bind thinking, as for new accounts.
 
     Attributes:
         requests: The accepted bodies.
@@ -93,11 +91,9 @@ class AnthropicRules:
         dropped: The paths of blocks that were sent, but that the model may not read.
     """
 
-    def __init__(self, script: Script, *, piece: int = 7, enforces: bool = True) -> None:
+    def __init__(self, script: Script) -> None:
         self._function = script if callable(script) else None
         self._steps = iter(()) if callable(script) else iter(script)
-        self._piece = piece
-        self._enforces = enforces
         self.requests: list[Json] = []
         self.betas: list[frozenset[str]] = []
         self.refused: list[tuple[Json, str]] = []
@@ -131,7 +127,7 @@ class AnthropicRules:
             data = data if answer.break_after is None else data[: len(data) // 2]
             end = "close" if answer.break_after is None else "reset"
             return Reply([data], content_type="application/json", end=end)
-        events = [*events_of(message, self._piece)]
+        events = [*events_of(message)]
         if isinstance(step, Failure):
             events = [*events[:2], {"type": "error", "error": {"type": step.type, "message": step.message}}]
         framed = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
@@ -169,9 +165,8 @@ class AnthropicRules:
     def _thinking_fault(self, body: Json) -> str | None:
         """Return why the server refuses the thinking of the history. Blocks that it only drops are recorded."""
         binding = ((body.get("thinking") or {}).get("block_binding") or {}).get("prefix_mismatch_behavior")
-        drops = binding == "drop_block" or not self._enforces
         for place, reason in _thinking_faults(body):
-            if reason != _MODEL and not (reason == _PREFIX and drops):
+            if reason != _MODEL and not (reason == _PREFIX and binding == "drop_block"):
                 return f"{place}: {reason}"
             self.dropped.append(place)
         return None

@@ -21,6 +21,10 @@ from aswarm.otel import otel
 PARENT = {"chat": "invoke_agent", "execute_tool": "invoke_agent"}
 
 
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
 class Traces(SpanProcessor):
     """All spans and metrics of a middleware. `begun` has the spans in the order of their starts."""
 

@@ -46,13 +46,13 @@ def client_of(model: ScriptedModel, **options: Any) -> AsyncOpenAI:
     return client
 
 
-async def run_all(swarm: AsyncSwarm, count: int, agent: Agent | None = None) -> list[str]:
+async def run_all(swarm: AsyncSwarm, count: int) -> list[str]:
     """Make `count` runs at once, in all three ways to run, started in the order of their instructions ("0", "1", ...)."""
     texts: list[str] = []
 
     async def one(number: int) -> None:
         left: list[Any] = []
-        await consume(swarm, agent or Agent(instructions=f"{number}"), FACES[number % 3], left)
+        await consume(swarm, Agent(instructions=f"{number}"), FACES[number % 3], left)
         texts.append(left[0].text)
 
     async with anyio.create_task_group() as group:
