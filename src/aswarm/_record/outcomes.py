@@ -17,10 +17,9 @@ from aswarm._values.decisions import OpenCall
 from aswarm._values.errors import ConfigurationError, ToolError
 from aswarm._values.json import from_fields, jsonable
 from aswarm._values.usage import Usage
+from aswarm._wire.accumulator import Completion
 
 from .facts import CallPlace
-
-_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 class RecordedToolError(ToolError):
@@ -35,16 +34,8 @@ class RecordedToolError(ToolError):
 
 def recorded_chunk(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a recorded completion as one chunk. `fields`: the fields of its CompletionFinished."""
-    message = {key: value for key, value in fields["message"].items() if key != "sender"}
-    # The index keeps calls with equal ids or names separate.
-    calls: list[dict[str, Any]] = [
-        {"index": position, **call} for position, call in enumerate(message.get("tool_calls") or ())
-    ]
-    usage: Mapping[str, Any] = fields["usage"]
-    counts = {**usage.get("details", {}), **{key: usage[key] for key in _COUNTS}}
-    message["tool_calls"] = calls or None
-    choice = {"index": 0, "message": message, "finish_reason": fields["finish_reason"]}
-    return {"choices": [choice], "usage": counts}
+    message = {"tool_calls": None, **{key: value for key, value in fields["message"].items() if key != "sender"}}
+    return Completion(message, fields["finish_reason"], from_fields(Usage, fields["usage"])).as_chunk()
 
 
 # --- tool calls ---
@@ -175,7 +166,7 @@ def response_fields(response: Response, context: Mapping[str, Any]) -> dict[str,
         "agent": response.agent.name,
         "written": written,
         "removed": removed,
-        "usage": {key: getattr(response.usage, key) for key in (*_COUNTS, "requests", "details")},
+        "usage": asdict(response.usage),
         "stop": response.stop,
         "run_id": response.run_id,
         "unknown_calls": [asdict(call) for call in response.unknown_calls],

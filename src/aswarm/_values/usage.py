@@ -62,6 +62,12 @@ class Usage(_Priced):
         return cls(prompt, completion, total, requests, _sum({}, details) if details else details)
 
     @property
+    def _reported(self) -> dict[str, Any] | None:
+        """The counts in the form in which a provider reports those of a completion; None if it has reported nothing."""
+        counts = {**self.details, **{key: getattr(self, key) for key in _COUNTS}}
+        return counts if any(counts.values()) else None
+
+    @property
     def cost(self) -> float | None:
         """The cost in US dollars, or None if it is unknown. Cached tokens, and tokens written to a cache, have their own prices.
 

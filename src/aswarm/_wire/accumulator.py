@@ -71,7 +71,6 @@ _SHOWN = 200  # characters of a wrong chunk that an error text quotes
 _OWN_RULES = frozenset({"role", "content", "tool_calls"})
 _WHOLE = ITEM_KEYS | {SENT_INPUT}  # keys whose values are never sent in pieces
 _OPTIONAL = ("refusal", "function_call", "audio")  # fields of the API that servers in Go send with zero values
-_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 @dataclass(slots=True)
@@ -88,8 +87,8 @@ class Completion:
         # The indexes keep calls with equal ids or names separate.
         numbered: list[Message] = [{"index": position, **call} for position, call in enumerate(calls)]
         message: Message = {**self.message, "tool_calls": numbered or None}
-        counts = {**self.usage.details, **{key: getattr(self.usage, key) for key in _COUNTS}}
-        return {"choices": [{"index": 0, "message": message, "finish_reason": self.finish_reason}], "usage": counts}
+        choice = {"index": 0, "message": message, "finish_reason": self.finish_reason}
+        return {"choices": [choice], "usage": self.usage._reported}
 
 
 class Accumulator:

@@ -130,7 +130,10 @@ class AnthropicReader:
             message = message_of(self.blocks, self._origin)
             choice["delta"] = {key: message[key] for key in (BLOCKS, ORIGIN) if key in message}
         usage = self._earlier + self._used()
-        yield {**self._facts, "choices": [choice], "usage": _reported(usage) if usage.total_tokens else None}
+        counts = usage._reported if usage.total_tokens else None
+        if counts is not None and usage.requests > 1:
+            counts[CONTINUED] = usage.requests - 1
+        yield {**self._facts, "choices": [choice], "usage": counts}
 
     # --- blocks ---
 
@@ -262,9 +265,3 @@ def _by_type(iterations: Any) -> dict[str, Any]:
         if (kind := str(each.get("type"))) != "message":
             sums[kind] = sums.get(kind, Usage()) + Usage(details={key: each[key] for key in each if key != "type"})
     return {kind: used.details for kind, used in sums.items()}
-
-
-def _reported(usage: Usage) -> dict[str, Any]:
-    counts = {key: getattr(usage, key) for key in ("prompt_tokens", "completion_tokens", "total_tokens")}
-    more = usage.requests - 1
-    return {**usage.details, **counts, **({CONTINUED: more} if more else {})}

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeAlias
 
-from aswarm._values.messages import SENT_INPUT, Message
+from aswarm._values.messages import SENT_INPUT
 from aswarm.extensions import Accumulator, Completion, CompletionRequest, Handlers, Middleware
 
 from ._check import Check, CheckFunction, Guard, OnError
@@ -74,9 +74,5 @@ async def _replacement(check: Check, checked: CheckedAnswer) -> str | None:
 
 def _with_text(text: str, completion: Completion) -> Chunk:
     """Return the completion with this text in place of all texts of the model. Its calls stay."""
-    calls: list[Message] = completion.message["tool_calls"] or []
-    # The indexes keep calls with equal ids separate.
-    kept: Message = {"tool_calls": [{"index": position, **call} for position, call in enumerate(calls)] or None}
-    if SENT_INPUT in completion.message:
-        kept[SENT_INPUT] = completion.message[SENT_INPUT]
+    kept = {key: value for key, value in completion.message.items() if key in ("tool_calls", SENT_INPUT)}
     return text_completion(text, completion.usage, kept)

@@ -15,7 +15,7 @@ from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import SENT_INPUT, Message, last_of_user, text_of
 from aswarm._values.usage import Usage
 from aswarm._values.wire_messages import ITEM_KEYS
-from aswarm.extensions import RunInfo
+from aswarm.extensions import Completion, RunInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,6 @@ class Blocked(RunRefused):
 Verdict: TypeAlias = Block | Say | Replace | Halt | Hold | None
 Chunk: TypeAlias = Mapping[str, Any]
 Chunks: TypeAlias = AsyncGenerator[Chunk, None]
-_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def refusal(check: str, reason: str, details: str = "") -> Blocked:
@@ -97,10 +96,8 @@ def text_completion(text: str, usage: Usage | None = None, kept: Mapping[str, An
 
     `usage`: the usage of the replaced completion. `kept`: more message keys.
     """
-    message = {"role": "assistant", "content": text, **(kept or {})}
-    reason = "tool_calls" if message.get("tool_calls") else "stop"
-    reported = usage and {**usage.details, **{key: getattr(usage, key) for key in _COUNTS}}
-    return {"choices": [{"index": 0, "message": message, "finish_reason": reason}], "usage": reported}
+    message = {"role": "assistant", "content": text, "tool_calls": None, **(kept or {})}
+    return Completion(message, "tool_calls" if message["tool_calls"] else "stop", usage or Usage()).as_chunk()
 
 
 def is_content(value: object) -> bool:
