@@ -31,7 +31,7 @@ from aswarm import Agent, AsyncSwarm, ToolError
 from aswarm.conversations import SQLiteStore
 from aswarm.guards import guard_input
 from aswarm.mcp import MCPServer
-from aswarm.mcp._prompts import content_of
+from aswarm.mcp._functions import content_of
 from aswarm.serve import Playground
 from aswarm.testing import ScriptedModel
 from tests.support.mcp.mcp_servers import stdio

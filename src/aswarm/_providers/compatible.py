@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import weakref
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -163,22 +162,16 @@ async def asked(create: Callable[[], Any], call: BlockingCall) -> ClientReply:
     return ClientReply(reply, call, may_block or not hasattr(reply, "__aiter__"))
 
 
-# Whether the signature of a function has `stream_options`. Cached, because the inspection is slow.
-_naming_stream_options: weakref.WeakKeyDictionary[Callable[..., Any], bool] = weakref.WeakKeyDictionary()
-
-
 def _names_stream_options(create: Callable[..., Any]) -> bool:
     try:
         # The key is the inner function: each access to `create` makes a new bound method, or a new wrapper of instrumentation.
         create = inspect.unwrap(create, stop=lambda wrapper: hasattr(wrapper, "__signature__"))
-        create = getattr(create, "__func__", create)
-        if create not in _naming_stream_options:
-            _naming_stream_options[create] = _reads_stream_options(create)
-        return _naming_stream_options[create]
-    except (TypeError, ValueError):  # no hash, no weak references, or an endless chain of wrappers
-        return _reads_stream_options(create)
+        return _reads_stream_options(getattr(create, "__func__", create))
+    except (TypeError, ValueError):  # no hash, or an endless chain of wrappers
+        return _reads_stream_options.__wrapped__(create)
 
 
+@functools.lru_cache(maxsize=64)  # the inspection is slow; limited, because each mock has a function of its own
 def _reads_stream_options(create: Callable[..., Any]) -> bool:
     try:
         return "stream_options" in inspect.signature(create).parameters

@@ -37,7 +37,7 @@ from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from .adaptive import AdaptiveLimit
 from .policy import MINUTE, Admission, RateLimits, RatePolicy, Rejections
-from .tokens import TokenEstimate, latest_report, size_of, usage_of, used_tokens
+from .tokens import TokenEstimate, latest_report, size_of, usage_of
 
 logger = logging.getLogger("aswarm")
 
@@ -288,7 +288,7 @@ class RateLimiter:
             if self._counts_tokens and pending.has_started:
                 usage = usage_of(reported)
                 self._estimate.learn(pending.size, usage)
-                self._policy.correct(admission, used_tokens(usage) or admission.tokens)
+                self._policy.correct(admission, usage.total_tokens or admission.tokens)
             self._policy.finished(admission)
         self._wake()
 

@@ -89,11 +89,6 @@ def _media_size(part: Any) -> int:
     return len(str(part)) // _FILE_SHARE if kind in _FILES else 0
 
 
-def used_tokens(usage: Usage) -> int:
-    """Return the used tokens; 0 if the provider did not count them."""
-    return usage.total_tokens or usage.prompt_tokens + usage.completion_tokens
-
-
 def latest_report(earlier: object, reported: object) -> object:
     """Return the usage of a stream after its next report, of which some fields may be missing or 0."""
     plain: object = as_plain(reported)
@@ -103,4 +98,4 @@ def latest_report(earlier: object, reported: object) -> object:
 def usage_of(reported: object) -> Usage:
     """Return the usage of a chunk. `reported`: the usage as an object of any class."""
     plain = as_plain(reported)
-    return Usage.of_completion(plain if is_object(plain) else None)
+    return Usage.of_completion(plain if is_object(plain) else None, is_checked=True)

@@ -38,31 +38,15 @@ from .filled import Filled, filled_parameters
 from .hints import annotations_of, cached_by_function, has_code_flag, name_of
 from .schema import FunctionSchema, ready_schema, schema_of
 
-# The options of `@tool`, in the order of its documentation. They are fields of Tool.
-_NAMES = (
-    "concurrent",
-    "limiter",
-    "timeout",
-    "thread",
-    "abandon_on_cancel",
-    "repeatable",
-    "polls",
-    "strict",
-    "approve",
-    "may_wait",
-    "private",
-    "defer",
-    "name",
-    "description",
-)
-
 
 def check_names(options: Mapping[str, Any]) -> None:
     """Raise TypeError, which starts with Python's own text, for an option that `@tool` does not have."""
+    _, *fields = (field.name for field in dataclasses.fields(Tool))
+    names = fields[: fields.index("parameters")]
     for name in options:
-        if name not in _NAMES:
+        if name not in names:
             raise TypeError(
-                f"tool() got an unexpected keyword argument {name!r}{hint('tool()', name)}; the options are {', '.join(_NAMES)}"
+                f"tool() got an unexpected keyword argument {name!r}{hint('tool()', name)}; the options are {', '.join(names)}"
             )
 
 
@@ -104,7 +88,7 @@ _COPIED = ("__module__", "__qualname__", "__doc__")  # as functools.update_wrapp
 class Tool(Generic[P, R]):
     """A function with the options of a tool, created by `@tool` or `function_tool`. A call of the tool calls the function.
 
-    Most fields are the options of `tool`. The other fields:
+    The fields up to `description` are the function and the options of `tool`. The other fields:
 
     `parameters`: the argument of `function_tool`; None if the schema comes from the function.
     `is_external`: whether the client executes the calls, see `external_tool`.

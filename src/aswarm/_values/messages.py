@@ -26,7 +26,8 @@ Message = dict[str, Any]
 """A message, with the keys of Chat Completions."""
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-_ASKING = ("user", "system", "developer")
+INSTRUCTING = frozenset({"system", "developer"})
+_ASKING = INSTRUCTING | {"user"}
 _SPEAKERS = ("user", "assistant", "system", "developer")
 _RECORDED_KEYS = frozenset({"role", "content", "sender", "tool_calls"})  # of each assistant message of a run
 _ROLE, _CONTENT = itemgetter("role"), itemgetter("content")
@@ -136,7 +137,7 @@ def _normalize_one(item: object, place: str) -> Message:
         message = {**message, "tool_call_id": str(call_id)}
     if message.get("tool_calls") is not None:
         message = {**message, "tool_calls": _normalize_calls(message["tool_calls"], role, place)}
-    if role in ("system", "developer", "user") and message.get("content") is None:
+    if role in _ASKING and message.get("content") is None:
         raise ConfigurationError(f"{place} has no content; a {role} message must have some")
     return message
 

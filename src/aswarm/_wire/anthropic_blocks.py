@@ -19,11 +19,11 @@ from aswarm._values.messages import Message, call_arguments, call_name, text_of
 from aswarm._values.wire_messages import BLOCKS, ORIGIN, is_json_object
 
 from .anthropic_models import model_named
+from .responses_items import NEXT_PART, written_text
 
 # A key of the origin: whether the answer was made without the thinking before it, because the API had refused this thinking.
 ALONE = "alone"
 REFUSED: Mapping[str, Any] = {"model": ""}  # an origin whose thinking no model reads
-NEXT_PART = "\n\n"  # between two texts with another block between them, and between two blocks of thinking
 THINKING = frozenset({"thinking", "redacted_thinking"})
 CALL = "tool_use"
 _OF_MODEL = THINKING | {CALL, "text", "server_tool_use", "container_upload", "compaction", "fallback"}
@@ -66,10 +66,7 @@ def call_of(block: Block) -> Message:
 
 def plain_blocks(message: Message) -> Iterator[Block]:
     """Yield new blocks for the text and the calls of an assistant message."""
-    audio, content = message.get("audio"), message.get("content")
-    refusals = (part.get("refusal") or "" for part in content if is_object(part)) if is_array(content) else ()
-    transcript = audio.get("transcript") if is_object(audio) else None
-    text = text_of(content) or message.get("refusal") or "".join(refusals) or transcript or ""
+    text = written_text(message)
     if text.strip():
         yield {"type": "text", "text": text}
     for call in message.get("tool_calls") or ():

@@ -17,8 +17,9 @@ from aswarm._values.json import is_array, is_object, shown, whole_characters
 from aswarm._values.usage import CONTINUED, Usage, count_of, latest_usage
 from aswarm._values.wire_messages import BLOCKS, ORIGIN, is_json_object
 
-from .anthropic_blocks import CALL, NEXT_PART, call_of, message_of
-from .responses_items import DONE_CALL, WITHOUT_CALLS
+from .anthropic_blocks import CALL, call_of, message_of
+from .responses_items import DONE_CALL, NEXT_PART, WITHOUT_CALLS
+from .sse import chunk_of
 
 Chunk: TypeAlias = Mapping[str, Any]
 
@@ -154,7 +155,7 @@ class AnthropicReader:
             call, self._calls = self._calls, self._calls + 1
             wire = call_of(block)
             start = {"index": call, **wire, "function": {"name": wire["function"]["name"], "arguments": ""}}
-            yield _chunk({"tool_calls": [start]})
+            yield chunk_of({"tool_calls": [start]})
         before = self.blocks[-1].get("type") if self.blocks else None
         continues = kind == before == "text"  # citations divide one text into several blocks
         if (key := _SHOWN_AS.get(kind)) in self._shown and not continues:
@@ -172,7 +173,7 @@ class AnthropicReader:
             piece: str = delta[_PIECES[kind]]
             opened.pieces.append(piece)
             if opened.call is not None and piece:
-                return (_chunk({"tool_calls": [{"index": opened.call, "function": {"arguments": piece}}]}),)
+                return (chunk_of({"tool_calls": [{"index": opened.call, "function": {"arguments": piece}}]}),)
             key = _SHOWN_AS.get(str(opened.block.get("type")))
             return self._show(key, piece) if key is not None and piece else ()
         if kind == "citations_delta":
@@ -183,7 +184,7 @@ class AnthropicReader:
 
     def _show(self, key: str, text: str) -> Sequence[Chunk]:
         self._shown.add(key)
-        return (_chunk({key: self._separators.pop(key, "") + text}),)
+        return (chunk_of({key: self._separators.pop(key, "") + text}),)
 
     def _end(self, opened: _OpenBlock) -> Iterator[Chunk]:
         block, text = opened.block, whole_characters("".join(opened.pieces))
@@ -194,8 +195,8 @@ class AnthropicReader:
         if opened.call is not None:
             if not text:
                 arguments = call_of(block)["function"]["arguments"]
-                yield _chunk({"tool_calls": [{"index": opened.call, "function": {"arguments": arguments}}]})
-            yield {"choices": [{"index": 0, "delta": {}, "finish_reason": None, DONE_CALL: opened.call}]}
+                yield chunk_of({"tool_calls": [{"index": opened.call, "function": {"arguments": arguments}}]})
+            yield chunk_of({}, **{DONE_CALL: opened.call})
 
     def _stop_part(self) -> Iterator[Chunk]:
         opened, self._open = [*self._open.values()], {}
@@ -221,10 +222,6 @@ class AnthropicReader:
 
     def _used(self) -> Usage:
         return Usage.of_completion(chat_usage(self._usage))
-
-
-def _chunk(delta: dict[str, Any]) -> Chunk:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
 
 # --- usage ------------------------------------------------------------------------------------------------------------

@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object, shown
-from aswarm._values.messages import Message
+from aswarm._values.messages import INSTRUCTING, Message
 from aswarm._values.wire_messages import ORIGIN
 
 from .anthropic_blocks import ALONE, CALL, REFUSED, Block, blocks_to_replay, digest, plain_blocks, with_valid_thinking
 
 CONTINUE = "Continue."
-_INSTRUCTING = frozenset({"system", "developer"})
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_ID = 64
 _DATA_URL = re.compile(r"data:([^;,]*)[^,]*;base64,(.*)", re.DOTALL)
@@ -95,7 +94,7 @@ class SentTurns:
                     results.append(_result(message, self.open))
                 case "user":
                     content += blocks_of(message.get("content"))
-                case role if role in _INSTRUCTING:
+                case role if role in INSTRUCTING:
                     for block in blocks_of(message.get("content")):
                         (late if block["type"] == "text" else content).append(block)
                 case role:
@@ -192,7 +191,7 @@ def container_of_turn(messages: Sequence[Message]) -> str | None:
 
 def split_system(messages: Sequence[Message]) -> tuple[list[Block], Sequence[Message]]:
     """Return the blocks of the system prompt, which are the first messages of the developer, and the other messages."""
-    end = next((at for at, message in enumerate(messages) if message["role"] not in _INSTRUCTING), len(messages))
+    end = next((at for at, message in enumerate(messages) if message["role"] not in INSTRUCTING), len(messages))
     return [block for message in messages[:end] for block in blocks_of(message.get("content"))], messages[end:]
 
 

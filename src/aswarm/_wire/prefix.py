@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from aswarm._values.cache_miss import CacheMiss
 from aswarm._values.json import is_array, is_object
+from aswarm._values.messages import INSTRUCTING
 from aswarm._values.prices import Prices
 from aswarm._values.text import one_line
 from aswarm._values.usage import Usage, cached_tokens, set_price
@@ -243,19 +244,16 @@ def _shown(name: object) -> str:
 
 def _other_message(at: int, old: Sequence[Any], new: Sequence[Any]) -> str:
     mine, other = old[at], new[at]
-    if at or not (_is_instructions(mine) or _is_instructions(other)):
+    was, now = (message.get("role") in INSTRUCTING for message in (mine, other))
+    if at or not (was or now):
         fewer = len(old) - len(new)
         return f"messages[{at}] changed" + (f", and there are {fewer} fewer messages" if fewer > 0 else "")
-    if not (_is_instructions(mine) and _is_instructions(other)):
-        return f"the instructions are {'gone' if _is_instructions(mine) else 'new'}"
+    if not (was and now):
+        return f"the instructions are {'gone' if was else 'new'}"
     texts = mine.get("content"), other.get("content")
     if not all(isinstance(text, str) for text in texts):
         return "the instructions changed"
     return f"the instructions changed at character {_common_start(*texts)}"
-
-
-def _is_instructions(message: Mapping[str, Any]) -> bool:
-    return message.get("role") in ("system", "developer")
 
 
 def _common_start(text: str, other: str) -> int:

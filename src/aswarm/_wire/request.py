@@ -18,7 +18,7 @@ from aswarm._values.agent import Agent, model_of
 from aswarm._values.content import Part, described, text_part
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object, sendable_data
-from aswarm._values.messages import Message, call_name, text_of
+from aswarm._values.messages import INSTRUCTING, Message, call_name, text_of
 from aswarm._values.wire_messages import BLOCKS, OUTPUT_ITEMS, without_items
 
 from .responses_request import KnownHistory, SentItems, responses_body
@@ -27,7 +27,6 @@ from .responses_request import KnownHistory, SentItems, responses_body
 _DECIDED = frozenset({"messages", "stream", "tools"})
 _CONTENT = operator.methodcaller("get", "content")
 _ATOMS = (str, int, float, type(None))
-_INSTRUCTING = ("system", "developer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +360,7 @@ def body_json(body: Mapping[str, Any], known: KnownHistory | None) -> bytes:
     key = "messages" if "messages" in body else "input"
     items: Sequence[Any] = body[key]
     # The instructions, a system or developer message, are a new object in each request, so their JSON is never reused.
-    count = int(bool(items) and items[0].get("role") in _INSTRUCTING)
+    count = int(bool(items) and items[0].get("role") in INSTRUCTING)
     instructions, items = items[:count], items[count:]
     start = _encoded({name: value for name, value in body.items() if name != key} | {key: instructions})[:-2]
     earlier = known.sent

@@ -15,7 +15,7 @@ from aswarm._values.json import is_array, is_object, is_zero, shown
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 
 from .responses_items import CALL_TYPES, DONE_CALL, NEXT_PART, call_of, check_hosted_calls, is_call, message_of
-from .sse import AnswerDecoder
+from .sse import AnswerDecoder, chunk_of
 
 Chunk: TypeAlias = Mapping[str, Any]
 
@@ -172,13 +172,13 @@ class ResponseReader:
         # Some servers send no start of a call, but the whole call at its end. The pieces of such a call are ignored.
         if call is not None and not call.is_whole:
             call.has_payload = True
-            yield _chunk({"tool_calls": [{"index": call.index, kind: {key: event["delta"]}}]})
+            yield chunk_of({"tool_calls": [{"index": call.index, kind: {key: event["delta"]}}]})
 
     def _end_call(self, call: _StreamedCall | None) -> Iterator[Chunk]:
         """Report that the arguments of a call are complete. At the end of the response, this report is not necessary."""
         if call is not None and call.has_payload and not (call.is_done or self.is_done):
             call.is_done = True
-            yield {"choices": [{"index": 0, "delta": {}, "finish_reason": None, DONE_CALL: call.index}]}
+            yield chunk_of({}, **{DONE_CALL: call.index})
 
     def _reasoning(self, event: Mapping[str, Any], part: Any) -> Iterator[Chunk]:
         number, delta = event.get("output_index"), event["delta"]
@@ -189,13 +189,13 @@ class ResponseReader:
         self._reasoning_place = place
         self._shown.add("reasoning")
         self._texts["reasoning_content"].append(before + delta)
-        yield _chunk({"reasoning_content": before + delta})
+        yield chunk_of({"reasoning_content": before + delta})
 
     def _start_item(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
         wire = event["item"]
         if is_call(wire):
             call = self._new_call(event)
-            yield _chunk({"tool_calls": [{"index": call.index, **call_of(wire)}]})
+            yield chunk_of({"tool_calls": [{"index": call.index, **call_of(wire)}]})
         elif wire.get("type") == "message" and self._texts["content"]:
             self._next_message = NEXT_PART
 
@@ -209,14 +209,14 @@ class ResponseReader:
         call = self._find(event)
         if call is None or call.is_whole:
             call = self._new_call(event)
-            yield _chunk({"tool_calls": [{"index": call.index, **call_of(wire)}]})
+            yield chunk_of({"tool_calls": [{"index": call.index, **call_of(wire)}]})
         call.is_whole = True
         if not call.has_payload:
             wire_call = call_of(wire)
             kind = wire_call["type"]
             payload = {key: value for key, value in wire_call[kind].items() if key != "name"}
             call.has_payload = True
-            yield _chunk({"tool_calls": [{"index": call.index, kind: payload}]})
+            yield chunk_of({"tool_calls": [{"index": call.index, kind: payload}]})
         yield from self._end_call(call)
 
     def _content(self, wire: Mapping[str, Any]) -> Iterator[Chunk]:
@@ -227,7 +227,7 @@ class ResponseReader:
             self._shown.add(kind)
             for key, pieces in self._texts.items():
                 pieces.extend([content[key]] if key in content else ())
-            yield _chunk(content)
+            yield chunk_of(content)
 
     def _new_call(self, event: Mapping[str, Any]) -> _StreamedCall:
         wire = event["item"]
@@ -260,7 +260,7 @@ class ResponseReader:
         for key, pieces in self._texts.items():
             text, shown_text = message.get(key, ""), "".join(pieces)
             if len(text) > len(shown_text) and text.startswith(shown_text):
-                yield _chunk({key: text[len(shown_text) :]})
+                yield chunk_of({key: text[len(shown_text) :]})
         calls = [*filter(is_call, output)]
         # Some servers change the ids in the final output, so compare how many calls there are.
         if (missing := len(calls) - self._call_count) > 0:
@@ -283,10 +283,6 @@ def _keys_of(event: Mapping[str, Any]) -> list[Any]:
     item: Mapping[str, Any] = event.get("item") or {}
     keys = (event.get("item_id"), item.get("id"), item.get("call_id"), event.get("output_index"))
     return [key for key in keys if key is not None]
-
-
-def _chunk(delta: dict[str, Any]) -> Chunk:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
 
 # --- the end of a response --------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.found_tools import SEARCH_TOOLS
 from aswarm._values.json import is_array, is_object
-from aswarm._values.messages import Message, text_of
+from aswarm._values.messages import INSTRUCTING, Message, text_of
 from aswarm._values.wire_messages import OUTPUT_ITEMS, is_json_object
 
 # A key in a choice of a chunk: the index of a call whose arguments are complete. Only the accumulator reads it.
@@ -22,7 +22,6 @@ DONE_CALL = "responses_done_call"
 WITHOUT_CALLS = "without_calls"
 # The item types of calls, and the key of their arguments or input. `is_call` tells a search of the provider apart.
 CALL_TYPES = {"function_call": "arguments", "custom_tool_call": "input", "tool_search_call": "arguments"}
-_INSTRUCTING = frozenset({"system", "developer"})
 _LOADED_TOOLS = frozenset({"additional_tools", "mcp_list_tools", "tool_search_call", "tool_search_output"})
 _REASONING_PARTS = frozenset({"summary_text", "reasoning_text"})
 NEXT_PART = "\n\n"  # between two messages of one response, and between two parts of its reasoning
@@ -111,6 +110,14 @@ def objects_in(parts: Any) -> list[Item]:
     return [part for part in parts if is_object(part)] if is_array(parts) else []
 
 
+def written_text(message: Message) -> str:
+    """Return the text of an assistant message: its content, its refusal, or what it has said; empty if there is none."""
+    audio, content = message.get("audio"), message.get("content")
+    refusals = "".join(part.get("refusal") or "" for part in objects_in(content))
+    transcript = audio.get("transcript") if is_object(audio) else None
+    return text_of(content) or message.get("refusal") or refusals or transcript or ""
+
+
 def items_to_replay(message: Message, readable: Sequence[str], *, searches: bool = False) -> Sequence[Item] | None:
     """Return the items of the message if the API accepts them again. None: send the message without its items.
 
@@ -153,7 +160,7 @@ def from_compaction(items: Sequence[Item]) -> Sequence[Item] | None:
 
 def outlives_compaction(item: Item) -> bool:
     """Return whether an item is still sent after a later compaction item: instructions, and definitions of loaded tools."""
-    return item.get("role") in _INSTRUCTING or item.get("type") in _LOADED_TOOLS
+    return item.get("role") in INSTRUCTING or item.get("type") in _LOADED_TOOLS
 
 
 def _with_arguments(item: Item) -> Item:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.found_tools import SEARCH_TOOLS
 from aswarm._values.json import is_array, is_object, shown
-from aswarm._values.messages import Message, text_of
+from aswarm._values.messages import Message
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 
-from .responses_items import Item, from_compaction, items_to_replay, objects_in, outlives_compaction
+from .responses_items import Item, from_compaction, items_to_replay, objects_in, outlives_compaction, written_text
 from .responses_search import OUTPUT, has_search, loaded, search_call, search_output, with_search
 
 if TYPE_CHECKING:
@@ -314,11 +314,7 @@ def _plain_items(message: Message, searches: bool, before: Sequence[Item]) -> It
 
     `searches`: see `InputHistory`. `before`: the items before the message.
     """
-    audio: Any = message.get("audio")
-    content: Any = message.get("content")
-    refusals = (part.get("refusal") or "" for part in objects_in(content) if part.get("type") == "refusal")
-    written = text_of(content) or message.get("refusal") or "".join(refusals)
-    text = written or (audio.get("transcript") if is_object(audio) else None)
+    text = written_text(message)
     calls: list[Message] = message.get("tool_calls") or []
     if not (text or calls) and (lost := _lost(message)):
         raise ConfigurationError(

@@ -33,6 +33,11 @@ _MAX_QUOTE = 200  # bytes of a wrong body that an error text quotes
 _MAX_SIZE = 64 << 20  # the maximum of bytes of one event or a JSON body; an image has a few million bytes
 
 
+def chunk_of(delta: Mapping[str, Any], **more: object) -> Mapping[str, Any]:
+    """Return the chunk of Chat Completions with this delta. `more`: further keys of its choice."""
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": None, **more}]}
+
+
 class AnswerDecoder:
     """Decoder of the body of one answer. `is_done` is true after `[DONE]`; later bytes are ignored.
 

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from aswarm._values.agent import Agent
 from aswarm._values.errors import Hold, RunRefused
 from aswarm._values.json import is_array, is_object
-from aswarm._values.messages import SENT_INPUT, Message, last_of_user, text_of
+from aswarm._values.messages import INSTRUCTING, SENT_INPUT, Message, last_of_user, text_of
 from aswarm._values.usage import Usage
 from aswarm._values.wire_messages import ITEM_KEYS
 from aswarm.extensions import Completion, RunInfo
@@ -105,7 +105,6 @@ def is_content(value: object) -> bool:
     return isinstance(value, str) or (is_array(value) and bool(value) and all(map(is_object, value)))
 
 
-_INSTRUCTIONS = ("system", "developer")
 # Keys of a completion that contain no new text: calls, items that repeat the message, and data.
 _NO_TEXT = (
     frozenset({"data", "encrypted_content", "format", "function_call", "id", "role", "signature", "tool_calls", "type"})
@@ -138,7 +137,7 @@ class CheckedInput:
     def new(self) -> list[Message]:
         """Messages after the last completion, without instructions: messages of the user, or results of calls."""
         tail = takewhile(lambda message: not _is_assistant(message), dropwhile(_is_assistant, reversed(self.messages)))
-        return [message for message in tail if message["role"] not in _INSTRUCTIONS][::-1]
+        return [message for message in tail if message["role"] not in INSTRUCTING][::-1]
 
 
 @dataclass(frozen=True, slots=True)

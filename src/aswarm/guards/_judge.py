@@ -15,7 +15,7 @@ from aswarm._values.agent import Agent
 from aswarm._values.budget import Budget
 from aswarm._values.content import described
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.messages import SENT_INPUT, WAITING, Message
+from aswarm._values.messages import INSTRUCTING, SENT_INPUT, WAITING, Message
 from aswarm._values.output import Output, OutputMode
 from aswarm._values.wire_messages import ITEM_KEYS
 
@@ -86,7 +86,7 @@ def _material(checked: Checked) -> dict[str, Any]:
 
 def _conversation(messages: Sequence[Message]) -> list[Message]:
     """Return the messages for the agent, without instructions, bytes of images and files, and items of the provider."""
-    kept = [message for message in messages if message["role"] not in ("system", "developer")]
+    kept = [message for message in messages if message["role"] not in INSTRUCTING]
     fields = [
         {key: value for key, value in each.items() if value is not None and key not in _LEFT_OUT} for each in kept
     ]

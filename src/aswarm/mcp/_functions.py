@@ -1,9 +1,12 @@
-"""The tools of a server as functions of an agent: their names and their schemas.
+"""The tools of a server as functions of an agent, and what the model reads of their results, of resources and of prompts.
 
 The module decides which tools are offered, which tools need an approval, and which tools run alone. The model gets the
-result of a call as texts, images and files.
+result of a call as texts, images and files. A person chooses a prompt, and sees it before it is sent.
 
 Security: A tool that needs an approval is not called before the approval.
+
+Security: A prompt becomes one message of the user: its messages of the assistant are quoted, it has no calls, and a mark stands
+for characters that a person would not see. Only joiners and variation selectors of emoji and scripts stay, at most two together.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from mcp.types import (
     BlobResourceContents,
     CallToolResult,
     ContentBlock,
+    GetPromptResult,
     ImageContent,
     ResourceLink,
     TextContent,
@@ -31,7 +35,7 @@ from mcp.types import (
 )
 from mcp.types import Tool as ServerTool
 
-from aswarm._values.content import File, Image
+from aswarm._values.content import File, Image, text_part
 from aswarm._values.errors import ConfigurationError, ToolError
 from aswarm.extensions import Approval
 
@@ -81,6 +85,32 @@ def resource_block(resource: TextResourceContents | BlobResourceContents) -> Sho
     return File(data, name=PurePosixPath(urlsplit(resource.uri).path).name or "resource", media_type=media_type)
 
 
+# Characters that a person does not see, or that change the order of the others: controls, and what Unicode calls
+# Default_Ignorable_Code_Point. An emoji has at most two joiners and variation selectors together; a longer run is a hidden text.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff"
+    "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]|[\u034f\u200c\u200d\ufe00-\ufe0f]{3,}"
+)
+
+
+def content_of(prompt: GetPromptResult) -> str | list[dict[str, Any]]:
+    """Return the content of a message of the user: a text, or content parts if the prompt has images or files."""
+    parts: list[Any] = []
+    for message in prompt.messages:
+        block = shown_block(message.content)
+        if isinstance(block, str):
+            block = _UNSEEN.sub("\ufffd", block.replace("\r\n", "\n"))
+        if isinstance(block, str) and message.role != "user":
+            # `splitlines` knows all line breaks, so no line of a server stands outside of the quotation.
+            block = "\n".join([f"({message.role}:)", *(f"> {line}" for line in block.splitlines())])
+        parts.append(block)
+    if all(isinstance(part, str) for part in parts):
+        return "\n\n".join(parts)
+    return [text_part(part) if isinstance(part, str) else part.part for part in parts]
+
+
+# --- the functions ----------------------------------------------------------------------------------------------------
+
 _REFUSED = re.compile(r"[^a-zA-Z0-9_-]+")
 _LONGEST = 64  # the APIs accept names of up to 64 characters
 _DOCUMENT_KEYS = ("$schema", "$id")  # some APIs reject them
@@ -126,11 +156,11 @@ class FunctionOptions:
         if isinstance(self.approve, bool) or callable(self.approve):
             return self.approve
         is_named = _matches(tool.name, self.approve)
-        return is_named or (DESTRUCTIVE in _patterns(self.approve) and may_destroy(tool))
+        return is_named or (DESTRUCTIVE in patterns_in(self.approve) and may_destroy(tool))
 
     def _check_names(self, names: list[str], server: str) -> None:
-        approve = () if isinstance(self.approve, bool) or callable(self.approve) else _patterns(self.approve)
-        wanted = [("only", pattern) for pattern in _patterns(self.only or ())]
+        approve = () if isinstance(self.approve, bool) or callable(self.approve) else patterns_in(self.approve)
+        wanted = [("only", pattern) for pattern in patterns_in(self.only or ())]
         wanted += [("approve", pattern) for pattern in approve if pattern != DESTRUCTIVE]
         for option, pattern in wanted:
             # An unknown name is an error. A pattern without a match is no error: the server may add tools that match it.
@@ -140,12 +170,13 @@ class FunctionOptions:
                 )
 
 
-def _patterns(option: Collection[str]) -> Collection[str]:
+def patterns_in(option: Collection[str]) -> Collection[str]:
+    """Return the texts of an option that may also be a single text."""
     return (option,) if isinstance(option, str) else option
 
 
 def _matches(name: str, patterns: Collection[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in _patterns(patterns))
+    return any(fnmatchcase(name, pattern) for pattern in patterns_in(patterns))
 
 
 def parameters_of(tool: ServerTool) -> dict[str, Any]:

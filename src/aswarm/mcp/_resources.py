@@ -20,7 +20,7 @@ from aswarm._values.errors import ConfigurationError, ToolError
 from aswarm._values.text import one_line
 from aswarm.extensions import Tool, tool
 
-from ._functions import Shown, resource_block
+from ._functions import Shown, patterns_in, resource_block
 from ._server import MCPServer
 
 Contents: TypeAlias = TextResourceContents | BlobResourceContents
@@ -80,7 +80,7 @@ class _Allowed:
     """The servers, by the URIs and the prefixes that are allowed for them."""
 
     def __init__(self, allow: Mapping[MCPServer, Collection[str]]) -> None:
-        self._allow = {server: _entries(entries) for server, entries in allow.items()}
+        self._allow = {server: patterns_in(entries) for server, entries in allow.items()}
         of_entries = [(entry, server) for server, entries in self._allow.items() for entry in entries]
         for entry, _ in of_entries:
             if not _SCHEME.fullmatch(entry):
@@ -119,10 +119,6 @@ class _Allowed:
                 if uri.startswith(start) and any(_may_lead(entry, item) for entry in entries):
                     more = f"{item.title or item.name} ({item.mime_type or 'no type'}) {item.description or ''}"
                     yield f"{one_line(uri, _LONGEST)} {one_line(more, _LINE)}"
-
-
-def _entries(entries: Collection[str]) -> Collection[str]:
-    return (entries,) if isinstance(entries, str) else entries
 
 
 def _covers(entry: str, uri: str) -> bool:

@@ -36,14 +36,12 @@ from aswarm._values.errors import CallerMistake, ConfigurationError
 from aswarm._values.text import NO_RUN
 from aswarm.extensions import Approval, Handlers, Tool, function_tool
 
-from ._functions import FunctionOptions, Shown, may_repeat, parameters_of, runs_alone
+from ._functions import FunctionOptions, Shown, content_of, may_repeat, parameters_of, runs_alone
 from ._http import HttpTransport
 from ._input import InputAnswer, OnInput, ask, check_decision
-from ._lines import readable
-from ._names import name_of
-from ._prompts import content_of
 from ._requests import CHECK_SECONDS, SDK_ERRORS, Requests
 from ._session import Connection, SessionError, error_text, every_page
+from ._target import name_of, readable
 from ._tool_list import RunTools, ToolList, version_of
 
 # A URL, a command, a server of the SDK in this process, or a function that makes a new transport of the SDK for each session.
