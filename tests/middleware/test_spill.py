@@ -19,7 +19,7 @@ from aswarm._values.text import sendable
 from aswarm.conversations import MemoryStore, SQLStore, Store, last, without_tool_results
 from aswarm.extensions import ResultStore
 from aswarm.middleware import Handlers, spill_results, summarize
-from aswarm.middleware._spill import _folded, _Kept, _Memory, _ResultSearch
+from aswarm.middleware._long_results import _folded, _Kept, _Memory, _ResultSearch
 from aswarm.testing import Request, ScriptedModel, call, check_middleware
 from aswarm.tools import agent_tool
 from tests.support.code.coded import result_of
@@ -223,7 +223,7 @@ async def test_a_search_in_many_results_has_limits(monkeypatch: pytest.MonkeyPat
     full = await _ResultSearch(kept, "needle", 100_000).run(None)
     assert (full.count(" at "), full.rpartition("\n")[2]) == (20, "[more hits may follow; search for a longer text]")
     assert len(re.findall(" at ", await _ResultSearch(kept, "needle 7", 100_000).run(None))) == 20
-    monkeypatch.setattr("aswarm.middleware._spill._MOST_SEARCHED", 2_000)
+    monkeypatch.setattr("aswarm.middleware._long_results._MOST_SEARCHED", 2_000)
     assert "[the 25 oldest results were not searched]" in await _ResultSearch(kept, "absent", 100_000).run(None)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aswarm import CompletionError, ConfigurationError
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 from aswarm._wire.accumulator import Accumulator, Completion
-from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder, whole_response
+from aswarm._wire.responses_events import ResponseReader, responses_decoder
 from aswarm._wire.responses_items import DONE_CALL, items_to_replay
 from aswarm._wire.sse import AnswerDecoder
 from aswarm.errors import StreamInterrupted
@@ -45,7 +45,7 @@ def encoded(events: Sequence[Json]) -> bytes:
 
 def read(*pieces: bytes, decoder: Any = None) -> tuple[Completion, list[Json]]:
     """The completion that the pieces give, and the deltas that are shown on the way."""
-    decoder, accumulator = decoder or ResponsesDecoder(), Accumulator()
+    decoder, accumulator = decoder or responses_decoder(), Accumulator()
     deltas: list[Json | None] = []
     for piece in pieces:
         deltas += [accumulator.feed(chunk) for chunk in decoder.feed(piece)]
@@ -167,10 +167,10 @@ def test_the_rest_after_a_response_may_be_cut(end: bytes) -> None:
     body = encoded([done(MESSAGE)])
     for at in range(len(end) + 1):
         assert read(body + end[:at])[0].message["content"] == "Hello"
-        decoder = ResponsesDecoder()
+        decoder = responses_decoder()
         assert list(decoder.feed(body + end[:at]))
         assert decoder.is_done
-    assert whole_response(body + end)
+    assert responses_decoder().whole(body + end)
 
 
 def test_a_second_response_in_one_body_is_ignored() -> None:
@@ -186,7 +186,7 @@ def test_zero_values_of_a_response() -> None:
     zeros = {"error": {"code": "", "message": ""}, "incomplete_details": {"reason": ""}}
     response = {"object": "response", "status": "completed", "output": [MESSAGE], **zeros}
     accumulator = Accumulator()
-    for chunk in whole_response(json.dumps(response).encode()):
+    for chunk in responses_decoder().whole(json.dumps(response).encode()):
         accumulator.feed(chunk)
     assert accumulator.finish().message["content"] == "Hello"
     assert read(encoded([done(MESSAGE, **zeros)]))[0].finish_reason == "stop"

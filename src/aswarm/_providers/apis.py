@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.settings import ApiName
 from aswarm._wire.request import CompletionRequest
-from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder, whole_response
+from aswarm._wire.responses_events import EventDecoder, ResponseReader, responses_decoder
 from aswarm._wire.sse import AnswerDecoder, whole_answer
 
 from . import prompt_cache
@@ -48,7 +48,7 @@ class Api:
     path: str
     resource: str
     body: Callable[[CompletionRequest], dict[str, Any]]
-    make_decoder: Callable[[], AnswerDecoder | ResponsesDecoder]
+    make_decoder: Callable[[], AnswerDecoder | EventDecoder]
     read_whole: Callable[[bytes], Iterable[Mapping[str, Any]]]
     make_reader: Callable[[], Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]]
     ends_silently: bool
@@ -78,8 +78,8 @@ RESPONSES = Api(
     path="/responses",
     resource="responses",
     body=CompletionRequest.responses_body,
-    make_decoder=ResponsesDecoder,
-    read_whole=whole_response,
+    make_decoder=responses_decoder,
+    read_whole=lambda body: responses_decoder().whole(body),
     make_reader=lambda: ResponseReader().read,
     ends_silently=False,
 )

@@ -47,6 +47,12 @@ class AswarmError(Exception):
         return reduced(self)
 
 
+def check_count(name: str, value: object, least: int = 1) -> None:
+    """Raise ConfigurationError for an argument that is not a whole number from `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigurationError(f"{name} must be a whole number from {least}, not {value!r}")
+
+
 def reduced(error: Exception) -> tuple[Any, ...]:
     """Pickle and copy an error without a call of its constructor, which may need other arguments than `args`."""
     return _restored, (getattr(type(error), "_public", type(error)), *error.args), vars(error)

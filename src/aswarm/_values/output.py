@@ -31,9 +31,9 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, SchemaError, from_json, to_json
 from typing_extensions import TypedDict, TypeForm, TypeVar
 
-from .errors import ConfigurationError, NotEncodable, OutputError, ToolArgumentsError
+from .errors import ConfigurationError, NotEncodable, OutputError, ToolArgumentsError, check_count
 from .foreign_names import explained
-from .json import fault_of_json, faults_of, is_count_from_0, is_object, shown
+from .json import fault_of_json, faults_of, is_object, shown
 from .messages import FINAL_ANSWER, Message, call_arguments, call_name, match_answers, text_of
 from .text import whole_escapes
 
@@ -113,8 +113,7 @@ class Output(Generic[T_co]):
     def __post_init__(self) -> None:
         if self.mode not in _MODES:
             raise ConfigurationError(f"the mode of an Output is one of {', '.join(_MODES)}, not {self.mode!r}")
-        if not is_count_from_0(self.retries):
-            raise ConfigurationError(f"retries of an Output must be a whole number from 0, not {self.retries!r}")
+        check_count("retries of an Output", self.retries, 0)
         if self.check is not None and not callable(self.check):  # pyright: ignore[reportUnnecessaryComparison] - a caller's value
             raise ConfigurationError(f"check of an Output must be a function of the answer, not {self.check!r}")
         try:

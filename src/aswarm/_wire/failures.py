@@ -34,15 +34,13 @@ _PERMANENT = ("request too large", "request_too_large", "context_length_exceeded
 _REJECTED_CODES = ("rate_limit_exceeded", "rate_limit_error")
 _PASSING_CODES = (
     *_REJECTED_CODES,
-    *(
-        "api_error",
-        "overloaded_error",
-        "server_error",
-        "timeout_error",
-        "server_is_overloaded",
-        "service_unavailable_error",
-        "slow_down",
-    ),
+    "api_error",
+    "overloaded_error",
+    "server_error",
+    "timeout_error",
+    "server_is_overloaded",
+    "service_unavailable_error",
+    "slow_down",
     "vector_store_timeout",
 )
 _ADVICE = {"true": True, "false": False}

@@ -74,6 +74,10 @@ class EventDecoder:
         """Yield the last chunks, at the end of the body. The rest after the response, such as a part of `[DONE]`, is ignored."""
         return self._read(self._decoder.end()) if not self.is_done else iter(())
 
+    def whole(self, body: bytes) -> list[Chunk]:
+        """Return the chunks of a whole body. Raises the errors of `feed`."""
+        return [*self.feed(body), *self.end()]
+
     def _read(self, events: Iterator[Mapping[str, Any]]) -> Iterator[Chunk]:
         for event in events:
             yield from self._reader.read(event)
@@ -81,17 +85,9 @@ class EventDecoder:
                 return
 
 
-class ResponsesDecoder(EventDecoder):
-    """Decoder of one answer of the Responses API."""
-
-    def __init__(self) -> None:
-        super().__init__(ResponseReader())
-
-
-def whole_response(body: bytes) -> list[Chunk]:
-    """Return the chunks of a whole body. Raises the errors of `AnswerDecoder` and `ResponseReader`."""
-    decoder = ResponsesDecoder()
-    return [*decoder.feed(body), *decoder.end()]
+def responses_decoder() -> EventDecoder:
+    """Return a decoder of one answer of the Responses API."""
+    return EventDecoder(ResponseReader())
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing_extensions import TypeForm
 
 from aswarm._values.agent import Agent
 from aswarm._values.context import check_context
-from aswarm._values.errors import ConfigurationError
+from aswarm._values.errors import ConfigurationError, check_count
 from aswarm._values.json import is_count, is_object
 from aswarm._values.max_turns import UNWATCHED
 from aswarm._values.output import Output, T, answer_type, as_output
@@ -90,8 +90,7 @@ class BatchSettings:
         check_context(self.context_variables)
         if not (self.concurrency == "auto" or is_count(self.concurrency)):
             raise ConfigurationError(f'concurrency must be a whole number from 1, or "auto", not {self.concurrency!r}')
-        if not is_count(self.attempts):
-            raise ConfigurationError(f"attempts must be a whole number from 1, not {self.attempts!r}")
+        check_count("attempts", self.attempts)
         if self.on_error not in ("keep", "stop"):
             raise ConfigurationError(f'on_error must be "keep" or "stop", not {self.on_error!r}')
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from aswarm._values.agent import Agent
-from aswarm._values.errors import ConfigurationError
+from aswarm._values.errors import ConfigurationError, check_count
 from aswarm._values.messages import MessageBlock
 
 HistoryFunction: TypeAlias = Callable[[list[MessageBlock], Agent], Sequence[MessageBlock]]
@@ -28,9 +28,9 @@ def last(n: int, *, step: int | None = None) -> HistoryFunction:
     blocks is not a user message, it also sends the last user message before them. Raises ConfigurationError for a number below
     1, or for a step above `n`.
     """
-    _check("last(n)", n)
+    check_count("last(n)", n)
     size = max(1, n // 2) if step is None else step
-    _check("last(step=...)", size)
+    check_count("last(step=...)", size)
     if size > n:
         raise ConfigurationError(f"last({n}, step={size}) would omit more than it keeps; use a step up to {n}")
     return _Last(n, size)
@@ -96,8 +96,8 @@ def without_tool_results(keep: int = 3, *, step: int = 5) -> HistoryFunction:
     and `keep + step - 1` turns have results. Calls, all other messages, and results that are shorter than the note stay. Raises
     ConfigurationError for numbers below 1.
     """
-    _check("without_tool_results(keep)", keep)
-    _check("without_tool_results(step=...)", step)
+    check_count("without_tool_results(keep)", keep)
+    check_count("without_tool_results(step=...)", step)
     return _WithoutToolResults(keep, step)
 
 
@@ -112,11 +112,6 @@ class _WithoutToolResults:
         for at in with_results[:left_out]:
             blocks[at] = blocks[at].without_results
         return blocks
-
-
-def _check(what: str, number: object) -> None:
-    if type(number) is not int or number < 1:
-        raise ConfigurationError(f"{what} must be a whole number from 1, not {number!r}")
 
 
 def _is_instruction(block: MessageBlock) -> bool:

@@ -12,7 +12,6 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import anyio
@@ -139,19 +138,15 @@ class MCPServer:
         self._reading, self._read_at = anyio.Lock(), -math.inf
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         connection, self._connection = self._opened(), None
         await connection.close()
 
     def __enter__(self) -> Self:
         return wait_on_event_loop(self.__aenter__)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        wait_on_event_loop(partial(self.__aexit__, kind, error, traceback))
+    def __exit__(self, *_: object) -> None:
+        wait_on_event_loop(self.__aexit__)
 
     async def refresh(self) -> list[Tool[..., Any]]:
         """Read the list of tools again. Returns the new `functions`; agents keep the functions that they have.

@@ -57,15 +57,14 @@ from aswarm.extensions import (
 )
 
 from ._cache import cache
-from ._clip import clip_results
 from ._diagnose_cache import diagnose_cache
 from ._fallback import fallback
 from ._hedge import hedge
 from ._keep_prefix import LateRole, keep_prefix
+from ._long_results import clip_results, spill_results
 from ._recording import record, replay
 from ._redact import redact
 from ._retry import retry
-from ._spill import spill_results
 from ._summarize import summarize
 
 __all__ = [

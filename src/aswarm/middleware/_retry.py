@@ -18,9 +18,8 @@ from typing import Any
 
 import anyio
 
-from aswarm._values.errors import CompletionError, ConfigurationError
+from aswarm._values.errors import CompletionError, check_count
 from aswarm._values.failures import ATTEMPT_BACKOFF, classify, give_up, is_given_up, requested_wait
-from aswarm._values.json import is_count
 from aswarm.extensions import Accumulator, CompletionRequest, Handlers, Middleware
 
 from ._recording import as_one_chunk
@@ -43,8 +42,7 @@ def retry(attempts: int = 3) -> Middleware:
 
     Raises ConfigurationError if `attempts` is not a whole number from 1.
     """
-    if not is_count(attempts):
-        raise ConfigurationError(f"attempts must be a whole number from 1, not {attempts!r}")
+    check_count("attempts", attempts)
 
     def wrap(handlers: Handlers) -> Handlers:
         def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:

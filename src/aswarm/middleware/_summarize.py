@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 
 from aswarm._values.agent import Agent
 from aswarm._values.content import described
-from aswarm._values.errors import CompletionError, ConfigurationError, RunError
+from aswarm._values.errors import CompletionError, ConfigurationError, RunError, check_count
 from aswarm._values.json import shown
 from aswarm._values.messages import HANDLE, INSTRUCTING, Message, call_arguments, call_name, message_blocks
 from aswarm.extensions import Accumulator, CompletionRequest, Handlers, Middleware, estimated_tokens
@@ -60,8 +60,7 @@ def summarize(agent: Agent, *, above_tokens: int, store: MutableMapping[str, str
     `output`, or with instructions that are a function, and if `above_tokens` is less than 1. A run raises it if the server compacts
     the conversation too (`context_management`).
     """
-    if type(above_tokens) is not int or above_tokens < 1:
-        raise ConfigurationError(f"above_tokens must be a whole number from 1, not {above_tokens!r}")
+    check_count("above_tokens", above_tokens)
     if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"summarize needs an Agent that writes the summaries, not {shown(agent, _SHOWN)}")
     if agent.functions or agent.output is not None or callable(agent.instructions):

@@ -1,4 +1,4 @@
-"""Long results of tools that are kept outside of the history, as middleware. The model reads them with two functions."""
+"""Long results of tools, as middleware: they are shortened, or kept outside of the history, where two functions read them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 import anyio.lowlevel
 
 from aswarm._values.content import text_part
-from aswarm._values.errors import ConfigurationError, ToolError
+from aswarm._values.errors import ConfigurationError, ToolError, check_count
 from aswarm.extensions import (
     Handlers,
+    Middleware,
     MiddlewareWithTools,
     ResultStore,
     RunInfo,
@@ -25,6 +26,7 @@ from aswarm.extensions import (
     tool,
 )
 
+_LEAST_CLIPPED = 100  # a shorter text has no space for the note
 _LEAST = 500  # a shorter text has no space for the note and the texts around it
 _PART = 65_536  # characters
 _MOST_IN_MEMORY = 50_000_000  # characters
@@ -34,6 +36,51 @@ _MOST_HITS = 20
 _AROUND = 100  # characters before and after a hit
 _FURTHEST = 2**40  # a later position is behind the end of each text
 _HANDLE = re.compile("r[0-9a-f]{16}")
+
+
+def clip_results(characters: int) -> Middleware:
+    """Return middleware that shortens the results of tools to this number of characters, at least 100.
+
+    The model and the history get the start and the end of a longer text, with a note between them. In a result with images
+    or files, each text is shortened separately. A call inside code (`call.parent`) keeps its result, because the code reads it and
+    not the model; the result of the code is shortened. The definitions of found tools are not shortened. Raises ConfigurationError for a smaller number.
+    """
+    check_count("characters", characters, _LEAST_CLIPPED)
+
+    def wrap(handlers: Handlers) -> Handlers:
+        async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+            outcome = await handlers.call_tool(call, context, started)
+            if _is_for_code_or_search(call):
+                return outcome
+            if isinstance(outcome.content, str):
+                return replace(outcome, content=_clipped(outcome.content, characters))
+            parts = [
+                {**part, "text": _clipped(part["text"], characters)} if isinstance(part.get("text"), str) else part
+                for part in outcome.content
+            ]
+            return replace(outcome, content=parts)
+
+        return replace(handlers, call_tool=call_tool)
+
+    return wrap
+
+
+def _is_for_code_or_search(call: ToolCall) -> bool:
+    return call.parent is not None or (call.tool is not None and call.tool.is_search)
+
+
+def _clipped(text: str, characters: int) -> str:
+    if len(text) <= characters:
+        return text
+    return _without_middle(text, characters, f"{{:,}} of {len(text):,} characters left out")
+
+
+def _without_middle(text: str, characters: int, note: str) -> str:
+    """Return the start and the end of a longer text, with a note between them. `note`: has a place for the number left out."""
+    note = f"\n[... {note} ...]\n"
+    room = characters - len(note.format(len(text)))  # the number left out never has more digits than this number
+    tail = room // 3  # most of the space is for the start of the text; but errors and totals are often at the end
+    return text[: room - tail] + note.format(len(text) - room) + text[len(text) - tail :]
 
 
 def spill_results(
@@ -67,8 +114,7 @@ def spill_results(
             no place for results.
     """
     for name, number, least in (("characters", characters, _LEAST), ("max_characters", max_characters, characters)):
-        if type(number) is not int or number < least:
-            raise ConfigurationError(f"{name} must be a whole number from {least}, not {number!r}")
+        check_count(name, number, least)
     spill = _Spill(characters, max_characters, store)
     return MiddlewareWithTools(spill.wrap, spill.functions)
 
@@ -87,9 +133,7 @@ class _Spill:
 
         async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
             outcome = await handlers.call_tool(call, context, started)
-            if call.parent is not None or (
-                call.tool is not None and (call.tool.is_search or call.tool.function in own)
-            ):
+            if _is_for_code_or_search(call) or (call.tool is not None and call.tool.function in own):
                 return outcome
             content = outcome.content
             if isinstance(content, str):
@@ -121,11 +165,8 @@ class _Spill:
             cut = f" (only the first of {len(text):,}; the rest is lost)"
         handle = await kept.put(whole)
         first = f"[result {handle}: {len(whole):,} characters]{cut}\n"
-        note = "\n[... {:,} characters left out; read_result or search_result shows them ...]\n"
-        room = self._characters - len(first) - len(note.format(len(whole)))
-        tail = room // 3  # most of the space is for the start of the text; but errors and totals are often at the end
-        head = room - tail
-        return first + whole[:head] + note.format(len(whole) - room) + whole[len(whole) - tail :]
+        note = "{:,} characters left out; read_result or search_result shows them"
+        return first + _without_middle(whole, self._characters - len(first), note)
 
     def _functions(self) -> tuple[Any, ...]:
         characters = self._characters
