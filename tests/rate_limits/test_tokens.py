@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import File, Image, Usage
-from aswarm._rate_limits.tokens import TokenEstimate, latest_report, size_of, usage_of, used_tokens
+from aswarm._rate_limits.tokens import TokenEstimate, latest_report, size_of, usage_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -130,7 +130,7 @@ def test_output_items_do_not_count() -> None:
 )
 def test_the_count_of_the_provider(reported: object, tokens: int) -> None:
     """The total, or the sum of its parts; 0 if neither can be read."""
-    assert used_tokens(usage_of(reported)) == tokens
+    assert usage_of(reported).total_tokens == tokens
 
 
 def test_a_later_report_of_a_stream_erases_nothing() -> None:
@@ -138,5 +138,5 @@ def test_a_later_report_of_a_stream_erases_nothing() -> None:
     reported: object = None
     for each in ({"prompt_tokens": 7, "completion_tokens": 1}, {"completion_tokens": 2}, {"prompt_tokens": 0}):
         reported = latest_report(reported, each)
-    assert used_tokens(usage_of(reported)) == 9
+    assert usage_of(reported).total_tokens == 9
     assert usage_of(latest_report(reported, "odd")) == usage_of(None)

@@ -24,8 +24,17 @@ from .compatible import CLOSE_SECONDS, error_text
 DRAIN_SECONDS = 0.1
 
 
-class OpenBody(Protocol):
-    """Protocol of the open body of a response."""
+class OpenResponse(Protocol):
+    """Protocol of the open response of one request."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def read(self) -> Callable[[], Awaitable[bytes]]:
+        """The function that reads the whole body."""
+        ...
 
     @property
     def has_ended(self) -> bool:
@@ -42,7 +51,7 @@ class OpenBody(Protocol):
 
 
 async def streamed(
-    send: Callable[[], Awaitable[OpenBody]], make_decoder: Callable[[], AnswerDecoder | EventDecoder]
+    send: Callable[[], Awaitable[OpenResponse]], make_decoder: Callable[[], AnswerDecoder | EventDecoder]
 ) -> AsyncGenerator[Mapping[str, Any], None]:
     """Send the request, and yield the chunks of its answer. Raises StreamInterrupted if the stream is cut."""
     response = await send()
@@ -70,22 +79,28 @@ async def streamed(
         await response.aclose()
 
 
-class OpenResponse(OpenBody, Protocol):
-    """Protocol of the open response of one request. `read`: reads the whole body."""
-
-    status: int
-    headers: Mapping[str, str]
-    read: Callable[[], Awaitable[bytes]]
-
-
-class HttpxBody:
-    """The open body of one response of httpx or httpx2, in any version."""
+class HttpxResponse:
+    """The open response of one request through httpx or httpx2, in any version."""
 
     has_ended = False
 
     def __init__(self, response: Any) -> None:
         self._response = response
         self._pieces: AsyncGenerator[bytes, None] | None = None
+
+    @property
+    def status(self) -> int:
+        status: int = self._response.status_code
+        return status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        headers: Mapping[str, str] = self._response.headers
+        return headers
+
+    async def read(self) -> bytes:
+        body: bytes = await self._response.aread()
+        return body
 
     def start_reading(self) -> Callable[[], Awaitable[bytes]]:
         next_of: Any = anext  # no type checker knows the overloads of anext in a partial

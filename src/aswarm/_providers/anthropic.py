@@ -23,7 +23,7 @@ from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest
 from aswarm._wire.responses_events import EventDecoder
 
-from .answers import HttpxBody, streamed
+from .answers import HttpxResponse, streamed
 from .apis import OPTIONS, has_unpatched_class, is_of, is_unpatched, type_of
 from .blocking_post import BlockingPost
 from .compatible import BlockingCall, asked, call_directly, failed_request
@@ -176,8 +176,8 @@ class AnthropicSource:
 
     # --- through `post` ---
 
-    async def _open(self, request: CompletionRequest, body: dict[str, Any], retries: int | None) -> HttpxBody:
-        return HttpxBody(await self._post(request, body, retries))
+    async def _open(self, request: CompletionRequest, body: dict[str, Any], retries: int | None) -> HttpxResponse:
+        return HttpxResponse(await self._post(request, body, retries))
 
     async def _whole(
         self, request: CompletionRequest, body: dict[str, Any], reader: AnthropicReader, retries: int | None

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
 from typing import Any
 
 import httpx
 
 from aswarm._values.errors import ConfigurationError
 
-from .answers import HttpxBody
+from .answers import HttpxResponse
 from .environment import Timeout, ssl_context
 from .redirects import Outgoing
-
-
-class HttpxResponse(HttpxBody):
-    """The open response of one request."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        super().__init__(response)
-        self.status = response.status_code
-        self.headers: Mapping[str, str] = response.headers
-        self.read = response.aread
 
 
 class HttpxConnections:

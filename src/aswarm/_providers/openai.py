@@ -27,7 +27,7 @@ from aswarm._values.settings import ApiName
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from . import prompt_cache
-from .answers import HttpxBody, streamed
+from .answers import HttpxResponse, streamed
 from .anthropic import AnthropicSource, anthropic_source, is_blocking_anthropic, is_for_anthropic
 from .apis import (
     APIS,
@@ -209,8 +209,8 @@ class OpenAISource:
         for chunk in self._api.read_whole(response.content):
             yield chunk
 
-    async def _open(self, request: CompletionRequest) -> HttpxBody:
-        return HttpxBody(await self._post(request))
+    async def _open(self, request: CompletionRequest) -> HttpxResponse:
+        return HttpxResponse(await self._post(request))
 
     async def _post(self, request: CompletionRequest) -> Any:
         """Return the raw response. The body of a stream is not read yet."""
