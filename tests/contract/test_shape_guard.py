@@ -36,7 +36,7 @@ from tests.support.providers.loopback import spoken, sse, sse_response
 pytestmark = pytest.mark.asyncio
 Api = Literal["chat", "responses"]
 
-CALLS_PER_TURN = 179  # 5 of them for the transitions of calls, see docs/design/calls.md
+CALLS_PER_TURN = 169  # 5 of them for the transitions of calls, see docs/design/calls.md
 CALLS_PER_CHUNK = {
     ("classic", "chat"): 15,
     ("typed", "chat"): 18,

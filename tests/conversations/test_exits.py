@@ -222,7 +222,7 @@ async def test_a_write_that_the_event_loop_cancels_is_done_again(number: int) ->
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_an_event_loop_that_ends_in_the_last_write() -> None:
-    """All tasks are cancelled; another task repeats the write, and the run is cancelled then."""
+    """All tasks are cancelled; the run repeats the write, and is cancelled then."""
     writing = asyncio.Event()
 
     class SlowStore(MemoryStore):
@@ -237,9 +237,8 @@ async def test_an_event_loop_that_ends_in_the_last_write() -> None:
     task = asyncio.create_task(chat.run("Go"))
     await writing.wait()
     others = asyncio.all_tasks() - before
-    assert len(others) == 2
-    for each in others:
-        each.cancel()
+    assert others == {task}
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     stored = await chat.load()

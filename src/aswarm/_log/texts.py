@@ -63,8 +63,10 @@ def message_text(message: Message) -> str:
 
 def checked_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a copy of the context variables. Raises ConfigurationError if they are not JSON."""
+    if context is None:
+        return {}
     check_context(context)
-    copied: dict[str, Any] = copy_containers(context or {})
+    copied: dict[str, Any] = copy_containers(context)
     for _, fault in context_faults(copied):
         raise ConfigurationError(context_error(fault))
     return copied

@@ -25,6 +25,7 @@ from .outcome import Returned, ToolOutcome
 
 CallProgress: TypeAlias = Literal["planned", "started", "waiting", "finished"]
 STOPPED_INSIDE = "stopped after functions had run inside, so its outcome is unknown"
+_HOLD = attrgetter("hold")
 
 if TYPE_CHECKING:
     fact_property = property
@@ -387,8 +388,8 @@ class TurnCalls(list[Call]):
         """Return the agent of the last handoff in call order, or None."""
         target: Agent | None = None
         for call in self:
-            if (outcome := call.outcome) and (agent := outcome.agent):
-                target = agent
+            if (outcome := call.outcome) and outcome.result and outcome.result.agent:
+                target = outcome.result.agent
         return target
 
     def open_calls(self) -> set[Call]:
@@ -437,8 +438,7 @@ class TurnCalls(list[Call]):
 
         After a handoff by a function, no call keeps it open: the function has run, so the handoff cannot be repeated later.
         """
-        held = [call for call in self if call.hold is not None]
-        if not held:
+        if not (held := [*filter(_HOLD, self)]):
             return False
         for call in self:
             if (outcome := call.outcome) and outcome.agent and not (call.tool and call.tool.is_handoff):

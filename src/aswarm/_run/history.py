@@ -113,12 +113,12 @@ class AgentsWithResults:
     def __init__(self, history: Sequence[Message], default: str) -> None:
         """Read the history. `default`: the sender of a message that names no sender."""
         self._own: dict[int, Agent] = {}  # by id(); the value keeps the agent alive, so Python does not reuse its id
-        start = next((at for at in range(len(history), 0, -1) if history[at - 1]["role"] == "user"), 0)
-        self._names = {  # the names of agents in earlier runs
-            sender if isinstance(sender := head.get("sender"), str) else default
-            for head, answers in message_blocks(history[start:])
-            if any(match_answers(head.get("tool_calls") or [], answers))
-        }
+        self._names = set[str]()  # the names of agents in earlier runs
+        if history and history[-1]["role"] != "user":
+            start = next((at for at in range(len(history), 0, -1) if history[at - 1]["role"] == "user"), 0)
+            for head, answers in message_blocks(history[start:]):
+                if any(match_answers(head.get("tool_calls") or [], answers)):
+                    self._names.add(sender if isinstance(sender := head.get("sender"), str) else default)
 
     def __contains__(self, agent: Agent) -> bool:
         return id(agent) in self._own or agent.name in self._names

@@ -192,15 +192,18 @@ class Turn:
     def added_to(self, messages: list[Message]) -> tuple[list[Message], list[OpenCall]]:
         """Return the messages of the run with the answers and entries of this turn, and the open calls."""
         open_ones = self._open_calls()
+        if not open_ones:
+            return messages + _answers_of(self.calls, ()), []
         waiting = [open_call(call.index, call.message, call.agent.name, entry or {}) for call, entry in open_ones]
         entries = [(call, entry) for call, entry in open_ones if entry]
-        return self._with_entries(messages, entries) + _answers_of(self.calls), waiting
+        return self._with_entries(messages, entries) + _answers_of(self.calls, dict(open_ones)), waiting
 
     @property
     def end(self) -> TurnEnd:
         """The end of the turn, if the run stops now. After `finish`, the end of the finished turn."""
         turn = self.as_stopped() if self.calls else Turn(self._finished)
-        end, open_ones, answers = TurnEnd({}, [], {}, [], []), dict(turn._open_calls()), iter(_answers_of(turn.calls))
+        end, open_ones = TurnEnd({}, [], {}, [], []), dict(turn._open_calls())
+        answers = iter(_answers_of(turn.calls, open_ones))
         for call in turn.calls:
             index = call.index
             if call not in open_ones:
@@ -217,7 +220,8 @@ class Turn:
 
     def _open_calls(self) -> list[tuple[Call, Entry | None]]:
         """Return the open calls, each with its entry for the history if it waits."""
-        open_set = self.calls.open_calls()
+        if not (open_set := self.calls.open_calls()):
+            return []
         # The run may not have reached a call with a decision. Such a call keeps its old entry.
         return [
             (call, self._entry_of(call) or self._recorded.get(call.index)) for call in self.calls if call in open_set
@@ -298,14 +302,13 @@ def _may_hand_off(call: Call) -> bool:
 # --- finished calls ---------------------------------------------------------------------------------------------------
 
 
-def _answers_of(calls: TurnCalls) -> list[Message]:
-    """Return the current tool messages of the calls, in call order."""
+def _answers_of(calls: TurnCalls, open_calls: Container[Call] | None = None) -> list[Message]:
+    """Return the current tool messages of the calls, in call order. `open_calls`: those of `calls`, if they are known."""
     messages: list[Message] = []
     previous: Agent | None = None
-    open_set: set[Call] | None = None
     for call in calls:
         if outcome := call.outcome:
-            content, agent = outcome.content, outcome.agent
+            content, agent = outcome.content, outcome.result and outcome.result.agent
             if agent is not None and previous is not None and agent is not previous:
                 # The message of the earlier handoff is already recorded. So this message names the handoff that it replaces.
                 content = with_note(content, f" (replaces the handoff to {previous.name})")
@@ -314,8 +317,8 @@ def _answers_of(calls: TurnCalls) -> list[Message]:
             messages.append(_message(call, content) if call.decision else tool_message(call.message, content))
             previous = agent or previous
             continue
-        open_set = calls.open_calls() if open_set is None else open_set
-        if call not in open_set:
+        open_calls = calls.open_calls() if open_calls is None else open_calls
+        if call not in open_calls:
             messages.append(_message(call, _text_without_outcome(call)))
     return messages
 

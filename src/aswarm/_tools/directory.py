@@ -102,7 +102,9 @@ class AgentDirectory:
 
     def has(self, agent: Agent) -> bool:
         """Return whether a later run would find this agent object by its name."""
-        if self.find(agent.name) is not agent and agent.name not in self.listed:
+        if agent.name in self.listed:
+            return self.listed[agent.name] is agent
+        if self.find(agent.name) is not agent:
             self._search()  # the agents may have changed since the last search
         return self.find(agent.name) is agent
 

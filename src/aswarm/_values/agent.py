@@ -310,9 +310,10 @@ class Response(BaseModel, Generic[T_co]):  # noqa: PLW1641 - mutable, so not has
 
     messages: list[Any] = []
     # Programs for Swarm create a Response without an agent, and set the agent later.
-    agent: Annotated[Agent, WrapValidator(lambda value, validate: None if value is None else validate(value))] = cast(
-        "Agent", None
-    )
+    # An agent is not checked again: a response of a run must not fail.
+    agent: Annotated[
+        Agent, WrapValidator(lambda value, check: value if value is None or isinstance(value, Agent) else check(value))
+    ] = cast("Agent", None)
     context_variables: dict[Any, Any] = {}
     usage: Usage = Field(default_factory=Usage)
     stop: StopReason = "answer"

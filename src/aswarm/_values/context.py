@@ -101,11 +101,6 @@ def context_error(fault: str, keeper: str = "a conversation") -> str:
     )
 
 
-def plain_dict(value: dict[Any, Any]) -> dict[Any, Any]:
-    """Return a new plain dict with the items of a dict of any class."""
-    return _DICT.copy(value)
-
-
 def merge_changes(context: dict[Any, Any], before: dict[Any, Any], after: dict[Any, Any]) -> None:
     """Apply to `context` the changes between `before` and `after`, two copies of `context`. Other keys do not change."""
     changed, removed = changes(before, after)

@@ -354,8 +354,10 @@ def settled(
 
 def unanswered_calls(messages: Sequence[Message]) -> list[Message]:
     """Return the unanswered calls at the end of the history, in call order."""
+    if not messages or not messages[start := last_head(messages)].get("tool_calls"):
+        return []
     nothing: tuple[Message, list[Message]] = ({}, [])
-    head, answers = next(message_blocks(messages[last_head(messages) :]), nothing)
+    head, answers = next(message_blocks(messages[start:]), nothing)
     calls: list[Message] = head.get("tool_calls") or []
     return [call for call, answer in zip(calls, match_answers(calls, answers), strict=True) if answer is None]
 

@@ -154,6 +154,8 @@ def cached_tokens(usage: Usage) -> int | None:
 
 def count_of(reported: Any) -> int:
     """Return a reported count; 0 if it is no number."""
+    if type(reported) is int and -_TOO_MANY < reported < _TOO_MANY:  # as in `_sum`
+        return reported
     return int(reported) if _is_number(reported) else 0
 
 

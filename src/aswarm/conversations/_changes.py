@@ -35,7 +35,9 @@ def with_new(stored: Stored, messages: list[Message]) -> list[Message]:
 
     Otherwise the history would have unanswered calls before its end, which the API refuses.
     """
-    answers = next((at for at, message in enumerate(messages) if message["role"] != "tool"), len(messages))
+    answers = 0
+    while answers < len(messages) and messages[answers]["role"] == "tool":
+        answers += 1
     history = [*stored.messages, *messages[:answers]]
     if answers == len(messages):
         return history

@@ -357,10 +357,10 @@ class _OpenConversation:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close(error)
+    ) -> Awaitable[None]:
+        return self.close(error)
 
 
 class ConversationStream(Generic[T_co]):

@@ -49,11 +49,12 @@ class Queue:
 
     async def acquire(self) -> QueueSlot:
         """Wait for the end of the earlier runs. Raises ConfigurationError if the current task runs a tool of an earlier run."""
-        if any(slot.is_held and slot.queue is self for slot in _outer.get()):
-            raise ConfigurationError(
-                f"a tool of the conversation {self._id!r} used the same conversation, and would wait for its own run forever; "
-                "use another conversation id, or start the run after the end of the current run"
-            )
+        for slot in _outer.get():
+            if slot.is_held and slot.queue is self:
+                raise ConfigurationError(
+                    f"a tool of the conversation {self._id!r} used the same conversation, and would wait for its own run "
+                    "forever; use another conversation id, or start the run after the end of the current run"
+                )
         await self.free.acquire()
         return QueueSlot(self)
 

@@ -11,6 +11,7 @@ nothing. Calls that wait for a write at the same time share one write.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from aswarm._log.stored import Change, Conflict, Stored
 from aswarm._record.entries import Entry
 from aswarm._run.state import RunState
 from aswarm._runtime import clocks
-from aswarm._runtime.backend import BackgroundTask, raise_if_own, wait_shielded
+from aswarm._runtime.backend import raise_if_own
 from aswarm._values.agent import Agent, Response
 from aswarm._values.errors import AswarmError, CallerMistake, RunRefused
 from aswarm._values.messages import Message
@@ -77,7 +78,10 @@ class ConversationSink:
             try:
                 if (change := self._uncertain or self._next_change()) is not None:
                     await self._store.write(self.conversation_id, change)
-                self._note_written(change)
+                    self._stored = _changed(self._stored, change)
+                self._uncertain, self._written = None, self._changed
+                if self._fault is not None:
+                    raise CallerMistake(self._fault)
             except anyio.get_cancelled_exc_class() as error:  # the next turn of the loop repeats the write
                 await raise_if_own(error)
             except Exception as error:  # noqa: BLE001 - raised above, or by `finish`
@@ -98,9 +102,6 @@ class ConversationSink:
             self._last, self._is_refused = response, isinstance(error, RunRefused)
             self._failure = None
             await self._commit_shielded()
-        self._raise_failure(response)
-
-    def _raise_failure(self, response: Response) -> None:
         if self._failure is not None:
             if isinstance(self._failure, AswarmError) and self._failure.response is None:
                 self._failure.response = response
@@ -109,13 +110,13 @@ class ConversationSink:
     async def _commit_shielded(self) -> None:
         interrupted: BaseException | None = None
         wanted = self._wanted + 1
-        while self._written < wanted and self._failure is None:
-            ended = anyio.Event()  # `asyncio.run` cancels all tasks at its end, even this background task
-            BackgroundTask(self.commit, on_end=ended.set)
-            try:
-                await wait_shielded(ended)
-            except anyio.get_cancelled_exc_class() as error:
-                interrupted = error
+        with anyio.CancelScope(shield=True):
+            while self._written < wanted and self._failure is None:
+                try:
+                    with suppress(Exception):  # `finish` raises it
+                        await self.commit()
+                except anyio.get_cancelled_exc_class() as error:  # a plain task.cancel() ignores the shield
+                    interrupted = error
         if interrupted is not None:
             raise interrupted
 
@@ -164,18 +165,14 @@ class ConversationSink:
         self._agent = agent
         return True
 
-    def _note_written(self, change: Change | None) -> None:
-        """Note that the store has this change; None if it has everything. Raises CallerMistake if the state cannot be stored."""
-        self._uncertain, self._written = None, self._changed
-        if change is not None:
-            self._stored = replace(
-                self._stored,
-                revision=change.revision,
-                messages=[*self._stored.messages[: change.keep], *change.messages],
-                agent=change.agent,
-                context_variables=change.context_variables,
-                stop=change.stop,
-                unknown_calls=list(change.unknown_calls),
-            )
-        if self._fault is not None:
-            raise CallerMistake(self._fault)
+
+def _changed(stored: Stored, change: Change) -> Stored:
+    return replace(
+        stored,
+        revision=change.revision,
+        messages=[*stored.messages[: change.keep], *change.messages],
+        agent=change.agent,
+        context_variables=change.context_variables,
+        stop=change.stop,
+        unknown_calls=list(change.unknown_calls),
+    )
