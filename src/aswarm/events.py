@@ -1,6 +1,5 @@
 """The events of `stream()`, in the order in which a run can have them: see the page "Events and their order"."""
 
-from ._values.cache_miss import CacheMiss
 from ._values.events import (
     CallWaiting,
     CompletionFinished,
@@ -16,6 +15,7 @@ from ._values.events import (
     ToolProgress,
     TurnStarted,
 )
+from ._values.usage import CacheMiss
 
 __all__ = [
     "CacheMiss",

@@ -18,8 +18,8 @@ from ._run.handlers import (
     source_for,
 )
 from ._run.inner_calls import InnerCalls, calling_tool
+from ._run.options import ResultStore
 from ._run.outcome import ToolOutcome
-from ._run.owner import ResultStore
 from ._run.run_info import InnerRun, RunInfo
 from ._run.state import EndCallback
 from ._run.streams import EventStream

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Swarm, agent_tool, tool
-from aswarm._run.blocking import timed_steps
+from aswarm._run.execution import timed_steps
 from aswarm._runtime import seams
 from aswarm.code import code_tool
 from aswarm.extensions import tools_of

@@ -10,7 +10,8 @@ import functools
 import inspect
 import logging
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+import types
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from typing import Any, TypeAlias, cast
 import anyio
 import anyio.lowlevel
 
+from aswarm._runtime import clocks
 from aswarm._runtime.limiters import hold_token
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
 from aswarm._tools.conversion import as_result, to_text, valid_arguments
@@ -27,12 +29,10 @@ from aswarm._tools.tool import NEEDS_APPROVAL, NeedsApproval, Tool, standing_hol
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import described
-from aswarm._values.decisions import public_data
 from aswarm._values.errors import (
     AswarmError,
     CallerMistake,
     CallLost,
-    ConfigurationError,
     FailedInside,
     Hold,
     RunError,
@@ -40,22 +40,20 @@ from aswarm._values.errors import (
     ToolError,
     ToolNotFound,
     ToolTimeout,
-    UndeclaredHold,
     is_exit,
     named,
 )
-from aswarm._values.events import CallWaiting, Emit, LoopEvent, ToolCallFinished, ToolCallStarted
-from aswarm._values.messages import has_started_inside, results_in_short
+from aswarm._values.events import Emit, ToolCallFinished, ToolCallStarted
+from aswarm._values.messages import results_in_short
 from aswarm._values.text import sendable
 from aswarm._wire.failures import hide_header_values
 
-from .blocking import timed_steps
 from .call import Call, ToolCall
 from .current_call import Progress, enter_function, exits_fail, progress
 from .filling import NO_RESOURCES, filled_arguments, read_arguments
 from .handlers import Started
 from .outcome import OutcomeInside, ToolOutcome, returned
-from .resuming import change_since
+from .resuming import change_since, undeclared_in_function
 from .run_info import OuterRun
 
 logger = logging.getLogger("aswarm")
@@ -380,61 +378,46 @@ def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> ToolTime
     return ToolTimeout(f"{tool._schema.name} timed out after {tool.timeout:g} s.{warning}", still_running=still_running)
 
 
-# --- calls that wait ---------------------------------------------------------------------------------------------------
+# --- functions that block the event loop ------------------------------------------------------------------------------
 
-# The plan of a turn needs the declaration before the call runs: a later call of the group could already have seen or changed the
-# variables of the waiting call. So this depends only on the tool, and not on the other calls of the turn: a missing declaration is
-# found with the first Hold.
-_SHARED = "and its calls may run together with other calls, so this must be declared"
+# Each step of a function is timed: from the moment when the loop continues it until it waits again or ends. So the log names the
+# function exactly, without a thread that reads the frames of the loop.
+_BLOCKED_SECONDS = 1.0
 
 
-def undeclared_in_function(call: Call, hold: Hold) -> UndeclaredHold | None:
-    """Return the error for a Hold that the function of the call has raised without a declaration, or None."""
-    return _error(
-        call,
-        hold,
-        f"the function {call.name!r} of the agent {call.agent.name!r} raised Hold, {_SHARED}: write @tool(may_wait=True) above "
-        "it, or function_tool(..., may_wait=True)",
+@types.coroutine
+def timed_steps(work: Coroutine[Any, Any, Any], call: Call, run_id: str) -> Generator[Any, Any, Any]:
+    """Await the function of a call. If one of its steps takes a second or more, log a warning, once for each tool."""
+    step: Callable[[Any], Any] = work.send
+    value: Any = None
+    while True:
+        started = clocks.monotonic()
+        try:
+            waits_for = step(value)
+        except StopIteration as end:
+            return end.value
+        finally:
+            if (seconds := clocks.monotonic() - started) >= _BLOCKED_SECONDS:
+                _log_blocking(call, seconds, run_id)
+            step, value = work.send, None  # an exception must not refer to itself through this frame
+        try:
+            value = yield waits_for
+        except BaseException as error:  # noqa: BLE001 - thrown into the function, which handles or raises it
+            step, value = work.throw, error
+
+
+def _log_blocking(call: Call, seconds: float, run_id: str) -> None:
+    assert call.tool is not None  # noqa: S101 - its function runs
+    if _BLOCKED_SECONDS in call.tool._logged:
+        return
+    call.tool._logged.add(_BLOCKED_SECONDS)
+    logger.warning(
+        "tool %s has blocked the event loop for %.1f s: no other run could continue; call slow work with "
+        "`await anyio.to_thread.run_sync(...)`, or write a plain function (`def`), which runs in a thread",
+        call.name,
+        seconds,
+        extra={"run_id": run_id, "agent": call.agent.name},
     )
-
-
-def wait(call: Call, hold: Hold, emit: Callable[[LoopEvent], None], *, may_hold: bool) -> ConfigurationError | None:
-    """Let the call wait for a decision. Return an error instead if this Hold is a mistake of a middleware.
-
-    `may_hold`: whether each call of the group may wait.
-    """
-    if call.has_started or call.outcome:
-        late = f"a middleware or tool_error raised Hold after the function of {call.name!r} had run"
-        return ConfigurationError(f"{late}; raise it before the inner call_tool is called")
-    # A call that has waited in an earlier run may wait again for its decision, and no middleware is asked.
-    if call.hold is None and not may_hold and (fault := _undeclared_in_middleware(call, hold)) is not None:
-        if fault.has_started:
-            call.start()
-        return fault
-    call.wait(hold)
-    data = public_data(hold.data)
-    emit(CallWaiting(call.index, call.id, call.name, call.arguments, call.agent, hold.reason, data))
-    return None
-
-
-def _undeclared_in_middleware(call: Call, hold: Hold) -> UndeclaredHold | None:
-    return _error(
-        call,
-        hold,
-        f"a middleware raised Hold for the function {call.name!r} of the agent {call.agent.name!r}, {_SHARED}: the middleware "
-        "must return dataclasses.replace(handlers, call_tool=call_tool, may_hold=True); for a guard, write "
-        "guard_tool(..., may_wait=True)",
-    )
-
-
-def _error(call: Call, hold: Hold, text: str) -> UndeclaredHold | None:
-    effects = None if call.tool is None else call.tool.effects
-    # aswarm itself raises NeedsApproval, and `plan` knows these calls. A call that runs alone needs no declaration.
-    if effects is None or isinstance(hold, NeedsApproval) or effects.may_wait or not effects.runs_together:
-        return None
-    error = UndeclaredHold(text, has_started=has_started_inside(hold.data))
-    error.__cause__ = hold
-    return error
 
 
 # --- events ----------------------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from aswarm._values.events import Emit
 
 from .call import Call
 from .current_call import Running, running, set_running
-from .execution import ToolCaller, announcement, finished_event, wait
+from .execution import ToolCaller, announcement, finished_event
 from .handlers import ToolHandler
+from .resuming import wait
 
 
 async def run_group(

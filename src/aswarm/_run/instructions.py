@@ -1,11 +1,11 @@
-"""The instructions of an agent, a text or a function of the user that returns the text; and the wait for an async check."""
+"""The instructions of an agent, a text or a function of the user that returns the text."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Any
 
@@ -49,18 +49,6 @@ async def resolve_instructions(
     except anyio.get_cancelled_exc_class() as error:
         await raise_if_own(error)
         raise RunError(f"the instructions of {agent.name!r} were cancelled, but not by their run") from error
-
-
-async def await_check(call: Callable[[], Awaitable[object]]) -> ValueError | None:
-    """Call an async check and wait for it. Return its ValueError, or None."""
-    try:
-        await call()
-    except ValueError as error:
-        return error
-    except anyio.get_cancelled_exc_class() as error:
-        await raise_if_own(error)
-        raise RunError("the check of the answer was cancelled, but not by its run") from error
-    return None
 
 
 async def _run_in_slot(function_runner: FunctionRunner, work: Callable[[], Any]) -> Any:

@@ -12,8 +12,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
+
+from aswarm._runtime.backend import raise_if_own
 from aswarm._values.agent import Agent
-from aswarm._values.errors import AswarmError, error_of_run
+from aswarm._values.budget import UNWATCHED
+from aswarm._values.errors import AswarmError, RunError, error_of_run
 from aswarm._values.events import (
     CompletionDelta,
     CompletionFinished,
@@ -23,14 +27,12 @@ from aswarm._values.events import (
     RunFinished,
     TurnStarted,
 )
-from aswarm._values.max_turns import UNWATCHED
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.failures import hide_header_values
 from aswarm._wire.request import RequestSettings
 
 from .group import run_group
 from .handlers import Handlers
-from .instructions import await_check
 from .options import RunOptions
 from .state import RunState
 from .streams import EventDelivery
@@ -64,7 +66,7 @@ class Loop:
             try:
                 while (stop := state.start_step(options.max_turns, execute_tools=options.execute_tools)) is None:
                     if (check := state.pending_check) is not None:
-                        state.end_check(await await_check(check))
+                        state.end_check(await _await_check(check))
                         continue
                     step = self._run_tools(handlers) if turn.calls else self._complete(handlers)
                     try:
@@ -140,3 +142,15 @@ class Loop:
             await events.aclose()
         if (handoff := state.end_turn()) is not None:
             yield HandedOff(*handoff)
+
+
+async def _await_check(call: Callable[[], Awaitable[object]]) -> ValueError | None:
+    """Call an async check and wait for it. Return its ValueError, or None."""
+    try:
+        await call()
+    except ValueError as error:
+        return error
+    except anyio.get_cancelled_exc_class() as error:
+        await raise_if_own(error)
+        raise RunError("the check of the answer was cancelled, but not by its run") from error
+    return None

@@ -10,19 +10,17 @@ from typing_extensions import Unpack
 from aswarm._tools.filled import filled_parameters
 from aswarm._values.agent import Agent, C, Response, as_type
 from aswarm._values.budget import Budget
-from aswarm._values.cache_miss import CacheMiss
 from aswarm._values.decisions import Resume
 from aswarm._values.events import Event, LoopEvent
 from aswarm._values.messages import Message, MessageBlock
 from aswarm._values.output import as_output
 from aswarm._values.run_keywords import Context, Messages, RunKeywords, checked_keywords
-from aswarm._values.usage import Usage
+from aswarm._values.usage import CacheMiss, Usage
 from aswarm._wire.request import CompletionRequest
 
 from .call import Call, ToolCall
 from .filling import read_arguments
-from .options import RunOptions
-from .owner import ResultStore, RunOwner
+from .options import ResultStore, RunOptions, RunOwner
 from .state import EndCallback, RunState
 from .streams import to_end, typed
 

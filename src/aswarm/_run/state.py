@@ -28,14 +28,13 @@ from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.prefix import SentPrompts
 from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
 
-from .answer_check import check_parameters
 from .budget import BudgetControl, Spending
 from .call import Call, TurnCalls
 from .filling import NO_RESOURCES, check_agent
 from .history import AgentsWithResults, History, recorded_form
 from .resuming import check_resume, named_ids
 from .turn import Turn, calls_of, resumed_turn
-from .typed_answers import TypedAnswers
+from .typed_answers import TypedAnswers, check_parameters
 
 logger = logging.getLogger("aswarm")
 _SCHEMA = operator.attrgetter("_schema.json")

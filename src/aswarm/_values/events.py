@@ -14,11 +14,10 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from .agent import Agent, Response
-from .cache_miss import CacheMiss
 from .errors import named
 from .json import is_array, is_object, jsonable
 from .messages import text_of
-from .usage import Usage
+from .usage import CacheMiss, Usage
 
 
 @dataclass(frozen=True, slots=True)

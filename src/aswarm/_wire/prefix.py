@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import eq
 from typing import Any, NamedTuple, TypeVar
 
-from aswarm._values.cache_miss import CacheMiss
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import INSTRUCTING
 from aswarm._values.prices import Prices
 from aswarm._values.text import one_line
-from aswarm._values.usage import Usage, cached_tokens, set_price
+from aswarm._values.usage import CacheMiss, Usage, cached_tokens, set_price
 from aswarm._values.wire_messages import ITEM_KEYS, OUTPUT_ITEMS
 
 from .request import CompletionRequest

@@ -10,10 +10,10 @@ from typing import Any, Generic, Literal, Required
 from typing_extensions import TypeForm
 
 from aswarm._values.agent import Agent
+from aswarm._values.budget import UNWATCHED
 from aswarm._values.context import check_context
 from aswarm._values.errors import ConfigurationError, check_count
 from aswarm._values.json import is_count, is_object
-from aswarm._values.max_turns import UNWATCHED
 from aswarm._values.output import Output, T, answer_type, as_output
 from aswarm._values.run_keywords import Context, ItemKeywords
 from aswarm.extensions import tools_of

@@ -15,9 +15,8 @@ import click
 
 from aswarm._blocking.sync_swarm import wait_on_event_loop
 from aswarm._values.agent import Agent
-from aswarm._values.budget import Budget
+from aswarm._values.budget import UNWATCHED, Budget
 from aswarm._values.errors import ConfigurationError, MissingKeyError
-from aswarm._values.max_turns import UNWATCHED
 from aswarm._values.settings import ApiName
 
 from ._exits import SetupError

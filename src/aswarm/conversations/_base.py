@@ -14,7 +14,7 @@ from aswarm._log import conversations as _statements
 from aswarm._log import results as _results
 from aswarm._log.stored import Change, ConversationSummary, Stored
 from aswarm._log.texts import checked_id, database_text
-from aswarm._run.owner import ResultStore
+from aswarm._run.options import ResultStore
 from aswarm._runtime import clocks
 from aswarm._sql.database import Database
 from aswarm._sql.databases import PostgresServer, SQLiteFile, memory

@@ -18,8 +18,7 @@ from typing_extensions import TypeForm
 from aswarm._log.stored import Change, Conflict, Stored
 from aswarm._log.texts import checked_context, checked_id
 from aswarm._record.recorder import Recorder
-from aswarm._run.options import RunOptions
-from aswarm._run.owner import RunOwner
+from aswarm._run.options import RunOptions, RunOwner
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventStream, deliver_after, deliver_live, to_end
 from aswarm._runtime import clocks

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from aswarm._log.stored import Change, ConversationSummary, Stored
-from aswarm._run.owner import ResultStore
+from aswarm._run.options import ResultStore
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, StopReason
 

@@ -22,10 +22,10 @@ from pydantic import BaseModel
 from aswarm._swarm import AsyncSwarm, require_client
 from aswarm._tools.answer_tool import response_format
 from aswarm._values.agent import Agent, Response, as_response, default_model, model_of
+from aswarm._values.budget import UNWATCHED
 from aswarm._values.content import described
 from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError, named, set_attribute
 from aswarm._values.json import is_array, is_count, shown
-from aswarm._values.max_turns import UNWATCHED
 from aswarm._values.messages import Message
 from aswarm._values.output import Output, answer_text, answer_type
 from aswarm._values.run_keywords import ItemKeywords, checked_keywords

@@ -36,6 +36,7 @@ from aswarm import __version__
 from aswarm._agent_tool import PARAMETERS, description_of
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response, slug
+from aswarm._values.budget import UNWATCHED
 from aswarm._values.decisions import (
     RUNS_ELSEWHERE,
     Decision,
@@ -49,7 +50,6 @@ from aswarm._values.decisions import (
 from aswarm._values.errors import AswarmError, ConfigurationError, named
 from aswarm._values.events import Event, HandedOff, ToolCallStarted, TurnStarted
 from aswarm._values.json import is_json
-from aswarm._values.max_turns import UNWATCHED
 from aswarm._values.messages import Message
 from aswarm._values.output import answer_text
 from aswarm._values.run_keywords import ItemKeywords, checked_keywords

@@ -11,10 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from aswarm._values.cache_miss import CacheMiss
 from aswarm._values.json import is_array, is_object, jsonable
 from aswarm._values.text import sendable
-from aswarm._values.usage import Usage
+from aswarm._values.usage import CacheMiss, Usage
 from aswarm.extensions import CompletionRequest, ToolCall, ToolOutcome
 
 from . import _conventions as names

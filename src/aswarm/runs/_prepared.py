@@ -22,8 +22,7 @@ from aswarm._record.entry_maker import EntryMaker, ErrorText, general_error
 from aswarm._record.entry_recorder import EntryRecorder
 from aswarm._record.fold import fold
 from aswarm._run.handlers import Handlers
-from aswarm._run.options import RunOptions
-from aswarm._run.owner import ResultStore, RunOwner
+from aswarm._run.options import ResultStore, RunOptions, RunOwner
 from aswarm._run.state import RunState
 from aswarm._run.streams import deliver_live
 from aswarm._swarm import AsyncSwarm, prepare

@@ -19,9 +19,9 @@ from typing import Any, Literal, Self, TypeAlias
 
 from aswarm._log.stored import DisconnectPolicy
 from aswarm._log.texts import is_database_text
+from aswarm._values.budget import OF_A_WEB_SERVICE, checked_max_turns
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import shown
-from aswarm._values.max_turns import OF_A_WEB_SERVICE, checked_max_turns
 from aswarm._values.messages import Message
 
 from ._context_edit import ContextEdit
