@@ -78,13 +78,13 @@ def context_faults(context: Mapping[Any, Any]) -> Iterator[tuple[Any, str]]:
 
 def _fault(value: object, place: str, depth: int = DEEPEST) -> str | None:
     """Return the fault of a value that JSON would change, or None. For example, JSON would change a tuple to a list."""
-    parts: Iterable[tuple[Any, Any]]
+    parts: Iterable[tuple[object, object]]
     if type(value) is dict:
-        parts = cast("dict[Any, Any]", value).items()
+        parts = cast("dict[object, object]", value).items()
         if wrong := [key for key, _ in parts if not isinstance(key, str)]:
             return f"{place} has the key {shown(wrong[0], _SHOWN)}, which is not a str"
     elif type(value) is list:
-        parts = enumerate(cast("list[Any]", value))
+        parts = enumerate(cast("list[object]", value))
     else:
         is_plain = value is None or type(value) in (str, int, float, bool)
         return None if is_plain else f"{place} is {shown(value, _SHOWN)}; {as_json_or_resource(value)}"
