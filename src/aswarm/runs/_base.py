@@ -98,7 +98,7 @@ class Runs(AbstractAsyncContextManager[Any], ABC):
             raise ConfigurationError(f"store must be a store with a database, not {type(store).__name__}")
         setup.results = store.results
         database = self._database = store._database  # noqa: SLF001 - the runs are in the database of the conversations
-        self.registry = Registry(self, setup, database, version)
+        self.registry: Registry = Registry(self, setup, database, version)
         self._waiting: Counter[str] = Counter()  # for each user, the number of messages that wait for an active run
         self._deadline = math.inf  # when `drain` stops the runs
         self._failover_seconds = failover_seconds
