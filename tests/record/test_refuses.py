@@ -31,7 +31,7 @@ async def test_the_journal_of_a_newer_version(path: Path) -> None:
     await made(path)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 7")
-    newer = r"written by a newer version of aswarm .its format is 7, this version reads 3"
+    newer = r"written by a newer version of aswarm .its format is 7, this version reads 4"
     with pytest.raises(ConfigurationError, match=newer):
         async with batch(path):
             pass

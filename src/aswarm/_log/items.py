@@ -4,8 +4,9 @@ While the file is open, a write-ahead log and a lock file are in the same folder
 run. One thread writes the entries of all items, each in order, many in one commit. So a crash can lose only the last entries. A
 written entry survives a crash of the process. After a wait for the disk, all earlier entries also survive a power failure.
 
-An additional table identifies the batch. The lock file reserves the log for one batch at a time, until the process ends. SQLite's
-own lock is not enough: a process loses it when it closes any descriptor of the file, for example after copying the file.
+Two additional tables identify the batch, and keep the long results of the items. The lock file reserves the log for one batch at
+a time, until the process ends. SQLite's own lock is not enough: a process loses it when it closes any descriptor of the file, for
+example after copying the file.
 """
 # ruff: noqa: S608 - statements contain only names of this module; all data is passed as parameters
 
@@ -21,6 +22,7 @@ from os import PathLike
 from pydantic_core import to_jsonable_python
 
 from aswarm._record.entries import Entry, entries_of, now
+from aswarm._run.options import RunOwner
 from aswarm._runtime import clocks
 from aswarm._runtime.files import SideLock
 from aswarm._sql.database import DatabaseConnection
@@ -31,6 +33,7 @@ from aswarm._values.agent import Response
 from aswarm._values.errors import ConfigurationError, RunError, StoreError
 from aswarm._values.json import shown
 
+from . import results
 from . import runs as log
 from .runs import ATTEMPT_NUMBERS, Ending, LogRow
 from .writer import WITHIN, LogWriter
@@ -44,7 +47,18 @@ def _to_format_3() -> Transaction[None]:
         yield statement, ()
 
 
-SCHEMA = Schema(0x6173776D, 3, "a journal", (*log.TABLES, *_COLUMNS, _BATCH), {2: _to_format_3})  # "aswm"
+def _to_format_4() -> Transaction[None]:
+    for statement in results.TABLES_OF_RUNS:
+        yield statement, ()
+
+
+SCHEMA = Schema(
+    0x6173776D,  # "aswm"
+    4,
+    "a journal",
+    (*log.TABLES, *_COLUMNS, _BATCH, *results.TABLES_OF_RUNS),
+    {2: _to_format_3, 3: _to_format_4},
+)
 # Seconds until an entry is written, if no run waits for it; other entries are written with the next one.
 _WITHIN = {"ToolCallFinished": 0.0, "ToolCallWithdrawn": 0.0, "ToolProgress": WITHIN}
 # A provider's client may put objects into a message. They are recorded in the form in which they are sent.
@@ -52,6 +66,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=to_jsonable_python).en
 _BUSY_SECONDS = 1.0  # the lock of a killed process may exist for a moment
 _SHOWN = 80  # characters of a value in an error message
 _LAST_ROWID = 2**63 - 1
+_ID = "id"  # the key of the id of the journal
 _RUN = 'aswarm_run (id, digest, owner, started, "user", status, on_disconnect, version, attempt, deaths)'
 
 
@@ -61,7 +76,7 @@ class ItemFile(SQLiteFile):
     Opening raises ConfigurationError for the log of another batch or of a newer version, for a log that another process has open,
     and for a file of another kind.
 
-    `failure`: the error after which nothing can be written, or None.
+    `failure`: the error after which nothing can be written, or None. `id`: a random id of the file, which it keeps.
     """
 
     def __init__(self, path: str | PathLike[str], fingerprint: Mapping[str, str]) -> None:
@@ -72,12 +87,13 @@ class ItemFile(SQLiteFile):
         self.failure: BaseException | None = None
         self._fingerprint = fingerprint
         self._owner = clocks.urandom(16).hex()
-        self._lock: SideLock  # of the open file
+        self.id: str  # of the open file
+        self._lock: SideLock
 
     async def open(self) -> None:
         await super().open()
         try:
-            await self.run(_check_batch, self.path, self._fingerprint)
+            self.id = await self.run(_check_batch, self.path, self._fingerprint, self._owner)
         except StoreError as error:
             await self.aclose()
             raise ConfigurationError(f"the journal {self.path} cannot be opened: {error.__cause__}") from error
@@ -89,8 +105,8 @@ class ItemFile(SQLiteFile):
         await super().aclose()
         self._lock.release()  # the next batch may open the file
 
-    async def take(self, item_id: str, digest: str) -> ItemLog:
-        """Start an attempt of an item. `digest`: identifies the item.
+    async def take(self, item_id: str, digest: str, messages: object) -> ItemLog:
+        """Start an attempt of an item. `digest`: identifies the item. `messages`: of the item.
 
         Raises RunError if the file cannot be written. Raises ConfigurationError if the item has another digest, or if this batch
         has taken it before.
@@ -103,7 +119,7 @@ class ItemFile(SQLiteFile):
             ) from error
         self.check()
         try:
-            taken = await self.submit(partial(_take, self.path, item_id, digest, self._owner))
+            taken = await self.submit(partial(_take, self.path, item_id, digest, self._owner, messages))
         except StoreError as error:
             self.note_failure(error)
             raise self.lost() from self.failure
@@ -170,8 +186,8 @@ class ItemFile(SQLiteFile):
 class ItemLog:
     """One attempt of an item: a sink of `EntryRecorder`.
 
-    `is_finished`: whether an earlier attempt has finished the item. `entries`: the entries of the earlier attempts; of a finished
-    item, only the last entries. `last_entry`: makes the last entry; set it before `finish`.
+    `owner`: the owner of the long results. `is_finished`: whether an earlier attempt has finished the item. `entries`: the entries
+    of the earlier attempts; of a finished item, only the last entries. `last_entry`: makes the last entry; set it before `finish`.
     """
 
     awaits_results = False
@@ -180,6 +196,8 @@ class ItemLog:
     def __init__(
         self, file: ItemFile, item_id: str, attempt: int = 1, is_finished: bool = False, rows: Sequence[LogRow] = ()
     ) -> None:
+        # Items of two batches may have the same id, and the same place of the user for their results.
+        self.owner = RunOwner(f"run:{file.id}/{item_id}", results=results.SQLResults(file, f"run:{item_id}"))
         self.is_finished = is_finished
         self.entries = entries_of(rows)
         self._file = file
@@ -219,14 +237,13 @@ class ItemLog:
 # --- transactions ---
 
 
-def _check_batch(name: str, fingerprint: Mapping[str, str]) -> Transaction[None]:
-    """Record the batch in a new file. Raises ConfigurationError for the log of another batch."""
+def _check_batch(name: str, fingerprint: Mapping[str, str], new_id: str) -> Transaction[str]:
+    """Record the batch in a new file, and return the id of the file. Raises ConfigurationError for the log of another batch."""
     recorded = dict((yield "SELECT key, value FROM aswarm_batch", ()))
-    if not recorded:
-        for pair in fingerprint.items():
-            yield "INSERT INTO aswarm_batch VALUES (?, ?)", pair
-        return
-    for key in {**recorded, **fingerprint}:
+    journal_id = str(recorded.pop(_ID, new_id))
+    for pair in {_ID: journal_id, **({} if recorded else fingerprint)}.items():
+        yield "INSERT INTO aswarm_batch VALUES (?, ?) ON CONFLICT DO NOTHING", pair
+    for key in {**recorded, **fingerprint} if recorded else ():
         then, current = recorded.get(key), fingerprint.get(key)
         if then != current:
             verb = "are" if key.endswith("s") else "is"
@@ -234,15 +251,20 @@ def _check_batch(name: str, fingerprint: Mapping[str, str]) -> Transaction[None]
                 f"{name} is the journal of another batch: its {key} {verb} {shown(then, _SHOWN)}, and in this batch "
                 f"{shown(current, _SHOWN)}. Continue that batch with its settings, or give this batch a journal of its own"
             )
+    return journal_id
 
 
-def _take(path: str, item_id: str, digest: str, owner: str) -> Transaction[tuple[int, bool, Sequence[LogRow]]]:
+def _take(
+    path: str, item_id: str, digest: str, owner: str, messages: object
+) -> Transaction[tuple[int, bool, Sequence[LogRow]]]:
     """Insert an item, or start its next attempt. Return the number of the attempt, and the other arguments of `ItemLog`.
 
-    `owner`: the batch.
+    `owner`: the batch. A new item gets the long results whose handles are in its messages, because it continues another item.
     """
     values = (item_id, digest, owner, now(), "", "running", "finish", "", 1, 0)
     if (yield f"INSERT INTO {_RUN} VALUES ({marks(values)}) ON CONFLICT DO NOTHING", values)[0][0]:
+        if not isinstance(messages, str):  # as most items are
+            yield from results.copy_to_run(item_id, messages)
         return 1, False, ()
     columns = "digest, attempt + 1, owner, status = 'finished'"
     (row,) = yield f"SELECT {columns} FROM aswarm_run WHERE id = ?", (item_id,)

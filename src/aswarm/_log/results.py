@@ -1,4 +1,4 @@
-"""The transactions of long results: texts of a conversation, or of a run without one, in parts.
+"""`SQLResults`: long results in a database. They are texts of a conversation, or of a run without one, in parts.
 
 The rows refer to their owner. So the statement that deletes the owner deletes them, and nothing is stored for a deleted owner.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 
+from aswarm._runtime import clocks
+from aswarm._sql.database import Database
 from aswarm._sql.transactions import Transaction, chunks, marks
 from aswarm._values.errors import RunError
-from aswarm._values.messages import Message
+from aswarm._values.messages import WAITING, Message, normalize
 
 ADDED_IN_FORMAT_6 = (
     """CREATE TABLE aswarm_result (
@@ -22,8 +25,18 @@ ADDED_IN_FORMAT_6 = (
         UNIQUE (conversation, handle, part), UNIQUE (run, handle, part)
     )""",
 )
+# A journal has runs without conversations. An item that continues another item looks for the texts by their handles.
+TABLES_OF_RUNS = (
+    """CREATE TABLE aswarm_result (
+        run {text} NOT NULL REFERENCES aswarm_run (id) ON DELETE CASCADE,
+        handle {text} NOT NULL, part INTEGER NOT NULL, data {blob} NOT NULL, created DOUBLE PRECISION NOT NULL,
+        UNIQUE (run, handle, part)
+    )""",
+    "CREATE INDEX aswarm_result_handle ON aswarm_result (handle)",
+)
 _ROWS_AT_ONCE = 16  # of at most 256 kB each
 _HANDLES_AT_ONCE = 500
+_FIRST_LINE = re.compile(r"[\"']\[result (r[0-9a-f]{16}): ")  # in the `repr` of a message
 
 
 def put(owner: str, handle: str, parts: Sequence[str], now: float) -> Transaction[None]:
@@ -70,6 +83,40 @@ def copy(conversation_id: str, new_id: str, messages: Sequence[Message]) -> Tran
         )
 
 
+def copy_to_run(run_id: str, messages: object) -> Transaction[None]:
+    """Copy the texts of other runs whose first lines are in the messages of a new run.
+
+    A text of a user or a model may repeat the handle of another run, so only the results of functions count.
+    """
+    if not (yield "SELECT 1 FROM aswarm_result LIMIT 1", ()):
+        return
+    shown = str([message if message["role"] == "tool" else message.get(WAITING) for message in normalize(messages)])
+    for some in chunks(sorted(set(_FIRST_LINE.findall(shown))), _HANDLES_AT_ONCE):
+        yield (
+            f"""INSERT INTO aswarm_result (run, handle, part, data, created)
+            SELECT ?, handle, part, data, created FROM aswarm_result WHERE handle IN ({marks(some)}) ON CONFLICT DO NOTHING""",
+            (run_id, *some),
+        )
+
+
 def _column(owner: str) -> tuple[str, str]:
     kind, _, id_ = owner.partition(":")
     return kind, id_
+
+
+class SQLResults:
+    """The long results in a database, see `ResultStore`. `owner`: replaces the owner of each call."""
+
+    def __init__(self, database: Database, owner: str | None = None) -> None:
+        self._database = database
+        self._owner = owner
+
+    async def put(self, owner: str, handle: str, parts: Sequence[str], /) -> None:
+        # The history with the handle is committed later, and a later commit is never on the disk without the earlier ones.
+        await self._database.run(put, self._owner or owner, handle, parts, clocks.time())
+
+    async def read(self, owner: str, handle: str, part: int, /) -> str | None:
+        return await self._database.submit(partial(read, self._owner or owner, handle, part), reads_only=True)
+
+    async def handles(self, owner: str, /) -> list[str]:
+        return await self._database.submit(partial(handles, self._owner or owner), reads_only=True)

@@ -24,6 +24,7 @@ class ResultStore(Protocol):
     """Protocol of a place for long results of tools, see `aswarm.middleware.spill_results`. Each text has an owner and a handle.
 
     The owner is "conversation:" and the id of the conversation in its store, or "run:" and the id of a run without a conversation.
+    For an item of a batch with a journal, it is "run:", the id of the journal, "/" and the id of the item.
     The included stores of conversations copy the texts when a conversation is forked, and delete them with it, in the same
     transaction. For a place of your own, your program does both: aswarm only calls these three methods. Texts that are not deleted
     belong to the next conversation with the same id.

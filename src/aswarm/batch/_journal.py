@@ -20,6 +20,7 @@ changes an object in the context variables (a client, a cart), this change is no
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import Any, Self, TypeAlias
 
@@ -71,7 +72,7 @@ class Journal:
         not valid text or was used before in this batch, and a context variable that cannot be recorded.
         """
         digest = item_fingerprint(options.agent, options.messages, own_context, options.resume)
-        item = await self._file.take(item_id, digest)
+        item = await self._file.take(item_id, digest, options.messages)
         agents, maker = self._lookup(options.agent), ItemMaker(options.context_variables or {})
         if item.is_finished:
             recorded = maker.response(item.entries[-1], agents)
@@ -87,7 +88,7 @@ class Journal:
         item.last_entry = maker.finished
         recorder = EntryRecorder(item, maker, agents, mismatch, recorded=item.entries, deltas=False)
         try:
-            response = await run(options, recorder)
+            response = await run(replace(options, owner=item.owner), recorder)
         except BaseException:
             await item.finish(None, None)
             raise

@@ -11,7 +11,7 @@ from os import PathLike, fspath
 from typing import Self, get_args
 
 from aswarm._log import conversations as _statements
-from aswarm._log import results as _results
+from aswarm._log.results import SQLResults
 from aswarm._log.stored import Change, ConversationSummary, Stored
 from aswarm._log.texts import checked_id, database_text
 from aswarm._run.options import ResultStore
@@ -23,23 +23,6 @@ from aswarm._values.agent import StopReason
 from aswarm._values.errors import ConfigurationError
 
 from ._store import Store
-
-
-class SQLResults:
-    """The long results in a database, see `ResultStore`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def put(self, owner: str, handle: str, parts: Sequence[str], /) -> None:
-        # The history with the handle is committed later, and a later commit is never on the disk without the earlier ones.
-        await self._database.run(_results.put, owner, handle, parts, clocks.time())
-
-    async def read(self, owner: str, handle: str, part: int, /) -> str | None:
-        return await self._database.submit(partial(_results.read, owner, handle, part), reads_only=True)
-
-    async def handles(self, owner: str, /) -> list[str]:
-        return await self._database.submit(partial(_results.handles, owner), reads_only=True)
 
 
 class SQLStore(Store):

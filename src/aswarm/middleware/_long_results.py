@@ -96,10 +96,11 @@ def spill_results(
     longer sees their handles. Texts beside images and files are one text; the images and files stay.
 
     A conversation in a store keeps its results there, as long as the conversation exists: a fork copies the results that it shows,
-    and deleting the conversation deletes them. A run of `aswarm.runs` without a conversation keeps them with its log. Any other run
-    has them in the memory of this process, until it ends, for the last 50 million characters of all runs; resume a run that waits
-    with the same `run_id`. A run inside a run uses the results of the outer run. Results that a client sends are not shortened, and neither are results of calls inside code:
-    the code gets all data, and only what the code prints is shortened.
+    and deleting the conversation deletes them. A run of `aswarm.runs` without a conversation keeps them with its log, and an item of
+    a batch in the journal. Any other run has them in the memory of this process, until it ends, for the last 50 million characters
+    of all runs; resume a run that waits with the same `run_id`. A run inside a run uses the results of the outer run. Results that
+    a client sends are not shortened, and neither are results of calls inside code: the code gets all data, and only what the code
+    prints is shortened.
 
     Security: The functions read only the results of their own conversation, or of their own run if it has none.
 
