@@ -99,6 +99,20 @@ MISTAKES = [
     # Tools.
     ("from aswarm.tools import function_tool\n@function_tool\ndef look_up(): ...", "@tool makes it from the hints of the function"),
     ("@tool(needs_approval=True)\ndef delete(): ...", "pass approve=True"),
+    # A call or a list that is missing.
+    ("from aswarm.tools import tool_search\nawait swarm.run(Agent(functions=[tool_search]), 'Hi')", "call it: tool_search()"),
+    ("from aswarm.tools import agent_tool\nawait swarm.run(Agent(functions=[agent_tool]), 'Hi')", "call it: agent_tool(agent)"),
+    ("from aswarm.mcp import MCPServer\nawait swarm.run(Agent(functions=[MCPServer('http://x')]), 'Hi')", "functions=[*server.functions]"),
+    ("await swarm.run(Agent(functions=[[print]]), 'Hi')", "unpack it: functions=[*functions]"),
+    ("await swarm.run(Agent(functions=[7]), 'Hi')", "pass a callable, a tool made by @tool, or an Agent"),
+    ("from aswarm.skills import Skills\nawait swarm.run(Agent(functions=[Skills({})]), 'Hi')", "; call its method add_to(agent)"),
+    (
+        "from aswarm.mcp import MCPServer, resource_functions\nresource_functions([MCPServer('http://x')])",
+        """with the URIs of each server, not list; write resource_functions({server: ["docs://handbook/"]})""",
+    ),
+    ("from aswarm.middleware import spill_results\nAsyncSwarm(middleware=[spill_results])", "write middleware=[spill_results()]"),
+    ("from aswarm.guards import guard_input\nAsyncSwarm(middleware=[guard_input])", "write middleware=[guard_input(check)]"),
+    ("import aswarm.events\naswarm.events.ToolCallFinished(1, '', '', '', None, False).result", "is `event.content`"),
     # Async objects.
     ("for event in swarm.run(Agent(), 'Hi', stream=True): ...", "ClassicStream needs `async for` instead of `for`"),
     ("for event in swarm.stream(Agent(), 'Hi'): ...", "EventStream needs `async for` instead of `for`"),

@@ -22,6 +22,7 @@ from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import tools_of
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.public import call_of
 from aswarm._values.text import NO_RUN, has_colours
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.prefix import SentPrompts
@@ -196,7 +197,8 @@ def chain(middleware: Iterable[Middleware]) -> Chain | None:
             raise ConfigurationError(
                 f"middleware must be functions from Handlers to Handlers, not {type(wrap).__name__}; see aswarm.middleware"
             )
-
+        if call := call_of(wrap):
+            raise ConfigurationError(f"middleware has the function {wrap.__name__} itself; write middleware=[{call}]")  # type: ignore[attr-defined]
     return Chain(wraps, tools_of_middleware(wraps)) if wraps else None
 
 

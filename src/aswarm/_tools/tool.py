@@ -29,8 +29,9 @@ from typing import (
 from aswarm._values.decisions import RUNS_ELSEWHERE
 from aswarm._values.errors import ConfigurationError, Hold
 from aswarm._values.foreign_names import explained, hint
-from aswarm._values.json import fault_of_json, is_object, shown
+from aswarm._values.json import fault_of_json, is_array, is_object, shown
 from aswarm._values.local_names import keep_local_names
+from aswarm._values.public import call_of
 from aswarm._values.settings import Limiter
 
 from .effects import Effects, effects_of
@@ -393,11 +394,21 @@ def as_tool(function: Any) -> Tool[..., Any]:
     """Return the function as a tool. Return a tool unchanged. Raises ConfigurationError for an object that is not callable."""
     if isinstance(function, Tool):
         return cast("Tool[..., Any]", function)
-    if not callable(function):
-        raise ConfigurationError(
-            f"{function!r} cannot be used as a function of an agent; pass a callable, a tool made by @tool, or an Agent"
-        )
+    if not callable(function) or call_of(function):
+        raise ConfigurationError(f"{shown(function, 80)} cannot be used as a function of an agent; {_remedy(function)}")
     return Tool(function)
+
+
+def _remedy(value: object) -> str:
+    if call := call_of(value):
+        return f"call it: {call}"
+    if is_array(value):
+        return "unpack it: functions=[*functions]"
+    if hasattr(type(value), "add_to"):  # `Skills` also have a text for the instructions
+        return "call its method add_to(agent)"
+    if hasattr(type(value), "functions"):  # an `MCPServer`
+        return "unpack its functions: functions=[*server.functions]"
+    return "pass a callable, a tool made by @tool, or an Agent"
 
 
 def is_async(function: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from .agent import Agent, Response
 from .errors import named
+from .foreign_names import explained
 from .json import is_array, is_object, jsonable
 from .messages import text_of
 from .usage import CacheMiss, Usage
@@ -136,6 +137,7 @@ class ToolProgress(_Event):
     value: Any
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class ToolCallFinished(_Event):
     """A call has finished. Events come in the order in which the calls finish. But messages are recorded in call order.

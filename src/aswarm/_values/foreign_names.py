@@ -177,6 +177,7 @@ _REMEDIES: dict[str, dict[str, str]] = {
         "stream_output stream_structured": "use async for shown in run.partial_outputs()",
         "final_output get_output": "the answer is `run.response.text`, and structured output is `run.response.output`",
     }),
+    "ToolCallFinished": {"result": "the text for the model is `event.content`"},
     # Names of the package.
     "aswarm": _by_name({
         "Runner AsyncRunner": _RUN,

@@ -36,6 +36,20 @@ def publish(namespace: dict[str, Any]) -> None:
             value.__module__ = package
 
 
+def call_of(value: object) -> str:
+    """Return the call of a function that aswarm exports, with its required arguments; empty for any other value.
+
+    For error texts: `functions=[tool_search]` and `middleware=[guard_input]` have no call, and both functions are callable.
+    """
+    if not (isinstance(value, FunctionType) and value.__module__.partition(".")[0] == "aswarm"):
+        return ""
+    if value.__name__ not in vars(sys.modules[value.__module__]).get("__all__", ()):
+        return ""
+    parameters = inspect.signature(value).parameters.values()
+    required = [each.name for each in parameters if each.default is each.empty and each.kind is not each.VAR_POSITIONAL]
+    return f"{value.__name__}({', '.join(required)})"
+
+
 def warn_deprecated(name: str, *, since: str, removed: str, instead: str, stacklevel: int = 3) -> None:
     """Warn the caller of the deprecated name, once for each line.
 

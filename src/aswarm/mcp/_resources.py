@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from mcp.types import BlobResourceContents, Resource, ResourceTemplate, TextResourceContents
 
 from aswarm._values.errors import ConfigurationError, ToolError
+from aswarm._values.json import is_object
 from aswarm._values.text import one_line
 from aswarm.extensions import Tool, tool
 
@@ -54,6 +55,11 @@ def resource_functions(
     Raises:
         ConfigurationError: If an item of `allow` is not a URI, or two servers have the same URI or prefix.
     """
+    if not is_object(allow):
+        raise ConfigurationError(
+            f"allow must be a dict with the URIs of each server, not {type(allow).__name__}; write "
+            'resource_functions({server: ["docs://handbook/"]})'
+        )
     allowed = _Allowed(allow)
 
     async def list_resources(start: str = "") -> str:
