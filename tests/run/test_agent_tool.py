@@ -24,7 +24,7 @@ from aswarm import (
 )
 from aswarm.events import ToolProgress
 from aswarm.middleware import Handlers
-from aswarm.testing import Failure, ScriptedModel, call, check_history
+from aswarm.testing import Failure, Request, ScriptedModel, call, check_history
 from tests.support.run.inner_agents import ask, editor, model_of, researcher
 from tests.support.run.one_turn import contents
 
@@ -176,6 +176,29 @@ async def test_the_error_of_a_run_in_a_function_tells_what_was_done() -> None:
 
     response = await swarm.run(editor(look), "Go")
     assert contents(response)[0].endswith(". Before, its functions had the results: note: noted")
+
+
+async def test_the_errors_of_several_runs_in_a_function_tell_what_was_done() -> None:
+    """A task group raises them as one error."""
+
+    def answer(request: Request) -> Any:
+        if "look" in request.tool_names:
+            return "Done." if request.messages[-1]["role"] == "tool" else call("look")
+        return Failure(400, "no such model") if request.messages[-1]["role"] == "tool" else call("note")
+
+    swarm = AsyncSwarm(ScriptedModel(answer).client())
+
+    def note() -> str:
+        return "noted"
+
+    async def look() -> None:
+        async with anyio.create_task_group() as group:
+            for name in ("A", "B"):
+                group.start_soon(swarm.run, Agent(name=name, functions=[note]), "Look")
+
+    response = await swarm.run(editor(look), "Go")
+    assert contents(response)[0].startswith("Error: ExceptionGroup: ")
+    assert ". Before, its functions had the results: note: noted" in contents(response)[0]
 
 
 async def test_it_is_cancelled_with_the_outer_run() -> None:

@@ -122,6 +122,8 @@ UNUSABLE: dict[str, tuple[str | bytes, str]] = {
     "a long front matter": (described(f"metadata: {{a: {'x' * 16_000}}}"), "of at most 16,000 characters"),
     "no description": (shape("name: tax-form"), "no description"),
     "an empty description": (shape("name: tax-form", "description:   "), "no description"),
+    "a description of nothing": (shape("description: ~"), "no description"),
+    "nothing by its name": (shape("description: null"), "no description"),
     "a description of another type": (shape("description: {a: b}"), "no description"),
     "no YAML": (shape("description: [a"), "is not YAML"),
     "a list": (shape("- description"), "no description"),

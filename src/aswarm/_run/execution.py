@@ -30,7 +30,6 @@ from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import described
 from aswarm._values.errors import (
-    AswarmError,
     CallerMistake,
     CallLost,
     FailedInside,
@@ -41,10 +40,8 @@ from aswarm._values.errors import (
     ToolNotFound,
     ToolTimeout,
     is_exit,
-    named,
 )
 from aswarm._values.events import Emit, ToolCallFinished, ToolCallStarted
-from aswarm._values.messages import results_in_short
 from aswarm._values.text import sendable
 from aswarm._wire.failures import hide_header_values
 
@@ -52,7 +49,7 @@ from .call import Call, ToolCall
 from .current_call import Progress, enter_function, exits_fail, progress
 from .filling import NO_RESOURCES, filled_arguments, read_arguments
 from .handlers import Started
-from .outcome import OutcomeInside, ToolOutcome, returned
+from .outcome import OutcomeInside, ToolOutcome, returned, text_of_failure
 from .resuming import change_since, undeclared_in_function
 from .run_info import OuterRun
 
@@ -130,7 +127,7 @@ class ToolCaller:
                 raise
             return await self._failed(call, error)
         except (Exception, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001 - the model reads every error of a tool
-            return await self._failed(call, _failure_of(error), _text_for_model(error))
+            return await self._failed(call, _failure_of(error), text_of_failure(error))
         except anyio.get_cancelled_exc_class() as error:
             # The checkpoint raises if the run itself is cancelled. The run may be cancelled one step of the event loop after
             # this call, because `asyncio.run` cancels all tasks in any order.
@@ -138,7 +135,7 @@ class ToolCaller:
             # The run continues: the tool raised the error itself, or awaited a task that other code had cancelled.
             failure = RuntimeError("the function was cancelled, but not by its run")
             failure.__cause__ = error
-            return await self._failed(call, failure, _text_for_model(error))
+            return await self._failed(call, failure, text_of_failure(error))
 
     def _kept_open(self, call: Call, error: Hold | CallerMistake | FailedInside) -> Exception:
         """Return the exception to raise for a call that stays open, unless something has started inside."""
@@ -246,7 +243,7 @@ class ToolCaller:
 
     async def _failed(self, call: Call, error: Exception, text: str | None = None) -> ToolOutcome:
         hide_header_values(error)
-        text = sendable(text or _text_for_model(error))  # also for `tool_error` and the log
+        text = sendable(text or text_of_failure(error))  # also for `tool_error` and the log
         is_expected = isinstance(error, ToolError)
         level = logging.INFO if is_expected else logging.ERROR
         # The text of failed code has what the code printed, such as results of other calls.
@@ -299,19 +296,6 @@ def _failure_of(error: BaseException) -> Exception:
     failure = RuntimeError(f"the function ended with {error!r}")
     failure.__cause__ = error
     return failure
-
-
-def _text_for_model(error: BaseException) -> str:
-    name = type(error).__name__
-    try:
-        if not isinstance(error, ToolError):
-            # The error of a run that the function has started has the response of this run.
-            response = error.response if isinstance(error, AswarmError) else None
-            return f"Error: {named(error)}{results_in_short(response.messages if response else ())}"
-        is_of_aswarm = isinstance(error, ToolNotFound | ToolArgumentsError | ToolTimeout)
-        return f"Error: {error}" if is_of_aswarm else str(error)
-    except Exception:  # noqa: BLE001 - its __str__ raises, but the tool has failed anyway
-        return f"Error: {name}"
 
 
 async def _ask_first(

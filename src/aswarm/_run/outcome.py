@@ -11,7 +11,17 @@ from pydantic_core import from_json, to_jsonable_python
 
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import File, Image, described
+from aswarm._values.errors import (
+    AswarmError,
+    ToolArgumentsError,
+    ToolError,
+    ToolNotFound,
+    ToolTimeout,
+    leaves_of,
+    named,
+)
 from aswarm._values.json import is_array, sendable_data
+from aswarm._values.messages import results_in_short
 
 Content: TypeAlias = str | list[dict[str, Any]]
 
@@ -122,3 +132,17 @@ def _dumped(value: object) -> str:
 
 def _as_text(content: Content) -> str:
     return content if isinstance(content, str) else described(content)
+
+
+def text_of_failure(error: BaseException) -> str:
+    """Return the text for the model for the error of a call."""
+    name = type(error).__name__
+    try:
+        if not isinstance(error, ToolError):
+            # The error of a run that the function has started has the response of this run. A task group has several errors.
+            responses = [each.response for each in leaves_of(error) if isinstance(each, AswarmError) and each.response]
+            return f"Error: {named(error)}{results_in_short([m for each in responses for m in each.messages])}"
+        is_of_aswarm = isinstance(error, ToolNotFound | ToolArgumentsError | ToolTimeout)
+        return f"Error: {error}" if is_of_aswarm else str(error)
+    except Exception:  # noqa: BLE001 - its __str__ raises, but the tool has failed anyway
+        return f"Error: {name}"

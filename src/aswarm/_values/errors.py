@@ -288,7 +288,7 @@ def named(error: BaseException) -> str:
     try:
         if not isinstance(error, BaseExceptionGroup):
             return f"{name}: {error}"
-        leaves = _leaves_of(cast("BaseException", error))
+        leaves = leaves_of(cast("BaseException", error))
         shown = "; ".join(shortened(named(leaf), _LEAF) for leaf in leaves[:_LEAVES])
         more = f"; and {len(leaves) - _LEAVES} more" if len(leaves) > _LEAVES else ""
         return f"{name}: {shortened(error.message, _LEAF)} ({shown}{more})"
@@ -296,7 +296,7 @@ def named(error: BaseException) -> str:
         return name
 
 
-def _leaves_of(error: BaseException) -> list[BaseException]:
+def leaves_of(error: BaseException) -> list[BaseException]:
     """Return the error, or the errors in a group, in order, at any depth."""
     leaves, inside = list[BaseException](), [iter((error,))]
     while inside:
@@ -315,7 +315,7 @@ def is_exit(error: BaseException) -> bool:
 
     The group of a task group has the SystemExit of a task in trio, and that of its own block in asyncio.
     """
-    leaves = _leaves_of(error)
+    leaves = leaves_of(error)
     is_only_exits = all(isinstance(leaf, Exception | SystemExit) for leaf in leaves)
     return is_only_exits and any(isinstance(leaf, SystemExit) for leaf in leaves)
 

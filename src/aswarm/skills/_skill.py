@@ -34,6 +34,7 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | r
 # A line such as `description: Use it if: ...` is not YAML, but many programs accept it, so public skills have such lines
 # (agentskills.io/client-implementation/adding-skills-support).
 _WITH_COLON = re.compile(r"^([\w-]+):[ \t]+([^\s\"'\[{>|&*!].*:(?:[ \t].*)?)$", re.MULTILINE)
+_NULL = ("~", "null", "Null", "NULL")
 # A link is not followed, a FIFO does not block, and Windows changes no byte.
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 
@@ -134,6 +135,10 @@ class _Loader(yaml.BaseLoader):
         if self.check_event(yaml.AliasEvent):  # pyright: ignore[reportUnknownMemberType] - the stubs have no types for it
             raise yaml.YAMLError("it has an alias")
         return super().compose_node(parent, index)
+
+    def construct_scalar(self, node: yaml.ScalarNode) -> str:
+        """Return the text; empty for the null of YAML, which would be the text "~"."""
+        return "" if node.style is None and node.value in _NULL else str(super().construct_scalar(node))
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
