@@ -76,7 +76,7 @@ def _askers(last: RunRecord, entries: list[Entry]) -> Transaction[Sequence[str]]
     """Return the ids of the runs whose calls an answer may name. `last`: the newest run. `entries`: its first entries."""
     if last.status in ("failed", "stopped"):
         match entries:
-            case [first, end] if end.is_last:
+            case [first, *turn, end] if end.is_last and all(map(_changes_nothing, turn)):
                 # The run ended before it did anything, so the calls of earlier runs are as they were: an answer may come again.
                 return (last.id, *first.fields.get("_askers", ()))
             case [_, _, *_] if not entries_of((yield from log.last(last.id)))[-1].response:
@@ -84,6 +84,12 @@ def _askers(last: RunRecord, entries: list[Entry]) -> Transaction[Sequence[str]]
             case _:
                 pass
     return (last.id,)
+
+
+def _changes_nothing(entry: Entry) -> bool:
+    """Return whether this is the end of a turn in which all calls still wait, for example because a middleware has failed."""
+    fields = entry.fields
+    return entry.type == "TurnFinished" and not any(map(fields.get, ("answers", "unknown", "_marks")))
 
 
 def _without_answer(stored: Stored) -> Transaction[Stored]:

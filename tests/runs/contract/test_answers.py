@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from aswarm import ConfigurationError, RunError, tool
+from aswarm.middleware import Handlers
 from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun, Run, RunRecord, fold
 from aswarm.testing import call
 from tests.support.runs.kept_runs import Open, Workshop, also_durable, entries_of
@@ -157,6 +158,29 @@ async def test_two_cancels_of_a_waiting_run_at_once(place: Open, workshop: Works
         assert [record.status for record in records] == ["stopped", "stopped"]
         roles = [message["role"] for message in await it.history()]
         assert (workshop.erased, roles.count("tool")) == ([], 1)
+
+
+@also_durable("sqlite")
+async def test_an_answer_whose_run_had_no_middleware_can_be_sent_again(place: Open, workshop: Workshop) -> None:
+    """A middleware fails before the call starts, and is mended. A click on the first question then runs the call."""
+    is_mended = True
+
+    def connects(handlers: Handlers) -> Handlers:
+        if not is_mended:
+            raise ConfigurationError("no connection")
+        return handlers
+
+    async with place(ERASE, middleware=[connects]) as it:
+        asked = await it.waiting()
+        is_mended = False
+        for _ in range(2):
+            with pytest.raises(RunError, match="no connection"):
+                await (await asked.answer({"e": True})).result()
+        is_mended = True
+        answered = await asked.answer({"e": True})
+        assert (await answered.result()).text == "It is gone."
+        assert (await asked.answer({"e": True})).id == answered.id
+        assert workshop.erased == ["draft"]
 
 
 @also_durable("sqlite")
