@@ -198,7 +198,7 @@ def chain(middleware: Iterable[Middleware]) -> Chain | None:
                 f"middleware must be functions from Handlers to Handlers, not {type(wrap).__name__}; see aswarm.middleware"
             )
         if call := call_of(wrap):
-            raise ConfigurationError(f"middleware has the function {wrap.__name__} itself; write middleware=[{call}]")  # type: ignore[attr-defined]
+            raise ConfigurationError(f"middleware has the function {wrap.__name__} itself; write middleware=[{call}]")
     return Chain(wraps, tools_of_middleware(wraps)) if wraps else None
 
 

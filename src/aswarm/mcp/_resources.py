@@ -17,7 +17,6 @@ from urllib.parse import unquote
 from mcp.types import BlobResourceContents, Resource, ResourceTemplate, TextResourceContents
 
 from aswarm._values.errors import ConfigurationError, ToolError
-from aswarm._values.json import is_object
 from aswarm._values.text import one_line
 from aswarm.extensions import Tool, tool
 
@@ -55,7 +54,7 @@ def resource_functions(
     Raises:
         ConfigurationError: If an item of `allow` is not a URI, or two servers have the same URI or prefix.
     """
-    if not is_object(allow):
+    if not isinstance(allow, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
         raise ConfigurationError(
             f"allow must be a dict with the URIs of each server, not {type(allow).__name__}; write "
             'resource_functions({server: ["docs://handbook/"]})'
