@@ -124,6 +124,18 @@ async def test_a_limited_number_of_runs_starts_in_some_seconds(tmp_path: Path, s
         assert anyio.current_time() - before > 0.25
 
 
+async def test_a_queued_run_that_is_cancelled_uses_no_start(tmp_path: Path, shop: Shop) -> None:
+    """Otherwise the runs after it would wait until its turn has passed."""
+    async with durable(tmp_path, ["1", "2"], shop, starts_per=(1, 0.5)) as runs:
+        first, second, third = [await runs.start("Boss", "Hi!") for _ in range(3)]
+        await first.result()
+        assert (await second.cancel()).state == "stopped (cancelled)"
+        assert (await third.result()).text == "2"
+        with closing(sqlite3.connect(tmp_path / "runs.db")) as connection:
+            started = connection.execute("SELECT workflow_uuid FROM workflow_status").fetchall()
+    assert {run_id for (run_id,) in started} == {first.id, third.id}
+
+
 @pytest.mark.parametrize("starts", [(0, 60), (-1, 60), (5, -1), (math.nan, 1), (5, math.inf)], ids=str)
 async def test_a_limit_of_starts_must_let_runs_start(starts: tuple[float, float], shop: Shop) -> None:
     """It would be kept in the database, for all processes."""

@@ -26,7 +26,7 @@ from aswarm._runtime import clocks
 from aswarm._sql.transactions import Transaction
 from aswarm._swarm import AsyncSwarm, require_client
 from aswarm._values.agent import Agent
-from aswarm._values.errors import ConfigurationError, RunError
+from aswarm._values.errors import ConfigurationError, RunError, StoreError
 from aswarm._values.run_keywords import Messages
 from aswarm._values.text import NO_RUN
 from aswarm.batch import Item
@@ -266,6 +266,8 @@ class DurableRuns(Runs):
         attempt = await self.take(run_id, is_queued=True)  # a process may have started the run since it was read
         if attempt is not None and attempt.has_started:
             await attempt.close(reason)
+            with suppress(StoreError):  # otherwise the start of an ended run counts for `starts_per`
+                await self._engine.delete([run_id])
 
     async def release(self, run_id: str) -> None:
         """Return a run of a hanging process to the queue, for the tools of an operator. Raises RunNotFound.
