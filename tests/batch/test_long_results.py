@@ -17,8 +17,6 @@ from aswarm.middleware import spill_results
 from aswarm.testing import Request, ScriptedModel, call
 from aswarm.tools import agent_tool
 
-pytestmark = pytest.mark.anyio
-
 
 def rows() -> str:
     """Return many rows."""
