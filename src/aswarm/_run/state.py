@@ -19,7 +19,7 @@ from aswarm._tools.filled import Filled
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import clash, toolbox
 from aswarm._values.agent import Agent, Response, StopReason, asked_for
-from aswarm._values.context import check_context, copy_containers
+from aswarm._values.context import check_context, copy_containers, plain_copy
 from aswarm._values.decisions import OpenCall, Resume
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError
 from aswarm._values.messages import SENT_INPUT, Message, are_plain, as_sent, last_head, normalize, unanswered_calls
@@ -377,7 +377,7 @@ class RunState:
 
     def _snapshot(self, context: dict[str, Any]) -> Response:
         # A plain dict: a dict subclass of the user may raise in its methods. Such an error must not replace a cancellation.
-        variables = dict.copy(context)
+        variables = plain_copy(context)
         messages, agent, waiting = self.history.messages.copy(), self.agent, list[OpenCall]()
         unknown_calls = self.turn.unknown_calls.copy()
         if self.turn.calls:

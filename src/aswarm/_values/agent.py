@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
+    ValidatorFunctionWrapHandler,
     WrapValidator,
     field_serializer,
     model_validator,
@@ -283,6 +284,11 @@ _WHY = {
 }
 
 
+def _agent_or_none(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    # An agent is not checked again: a response of a run must not fail.
+    return check(value) if value is not None and not isinstance(value, Agent) else cast("Any", value)
+
+
 @explained
 class Response(BaseModel, Generic[T_co]):  # noqa: PLW1641 - mutable, so not hashable
     """The result of a run. Its history is always valid, even after an error or a cancellation.
@@ -310,10 +316,7 @@ class Response(BaseModel, Generic[T_co]):  # noqa: PLW1641 - mutable, so not has
 
     messages: list[Any] = []
     # Programs for Swarm create a Response without an agent, and set the agent later.
-    # An agent is not checked again: a response of a run must not fail.
-    agent: Annotated[
-        Agent, WrapValidator(lambda value, check: value if value is None or isinstance(value, Agent) else check(value))
-    ] = cast("Agent", None)
+    agent: Annotated[Agent, WrapValidator(_agent_or_none)] = cast("Agent", None)
     context_variables: dict[Any, Any] = {}
     usage: Usage = Field(default_factory=Usage)
     stop: StopReason = "answer"

@@ -20,6 +20,7 @@ _DICT: type[dict[Any, Any]] = dict
 _LIST: type[list[Any]] = list
 _SET: type[set[Any]] = set
 _TUPLE: type[tuple[Any, ...]] = tuple
+plain_copy = _DICT.copy  # a plain dict with the items of a dict of any class
 
 
 def check_context(context: object) -> None:

@@ -98,7 +98,8 @@ class ConversationSink:
         Raises the error of the write. An AswarmError has the response of the run.
         """
         response = response or self.state.response
-        if not isinstance(self._failure, Conflict) and (self._failure is not None or self._last is None):
+        has_conflict = isinstance(self._failure, Conflict)
+        if not has_conflict and (self._failure is not None or self._last is None):
             self._last, self._is_refused = response, isinstance(error, RunRefused)
             self._failure = None
             await self._commit_shielded()

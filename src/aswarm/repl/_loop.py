@@ -158,7 +158,11 @@ class _Interrupts:
             yield
             return
         schedule = scheduler()
-        signal.signal(signal.SIGINT, lambda *_: schedule(self._cancel))
+
+        def handle(_signal: int, _frame: object) -> None:
+            schedule(self._cancel)
+
+        signal.signal(signal.SIGINT, handle)
         try:
             yield
         finally:
