@@ -245,6 +245,26 @@ async def test_an_event_loop_that_ends_in_the_last_write() -> None:
     assert (stored.stop, len(stored.messages)) == ("answer", 2)
 
 
+def test_an_event_loop_that_is_closed_in_the_last_write() -> None:
+    """Python closes the coroutine of the run at last. Nothing can be written then, and the coroutine ends."""
+    loop = asyncio.new_event_loop()
+
+    class SlowStore(MemoryStore):
+        async def write(self, conversation_id: str, change: Change, /) -> None:
+            if change.stop is not None:
+                loop.stop()
+                await asyncio.sleep(60)
+            await super().write(conversation_id, change)
+
+    run = chat_of(SlowStore(), Agent(), "Done.").run("Go")
+    task = loop.create_task(run)
+    loop.run_forever()
+    loop.close()
+    with pytest.raises(RuntimeError):
+        run.close()
+    assert not task.done()
+
+
 @asynccontextmanager
 async def sleeping(store: Store) -> AsyncIterator[anyio.CancelScope]:
     """A run that is in a function until its scope is cancelled; it may end after the block."""

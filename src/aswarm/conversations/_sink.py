@@ -11,7 +11,6 @@ nothing. Calls that wait for a write at the same time share one write.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -114,10 +113,12 @@ class ConversationSink:
         with anyio.CancelScope(shield=True):
             while self._written < wanted and self._failure is None:
                 try:
-                    with suppress(Exception):  # `finish` raises it
-                        await self.commit()
+                    await self.commit()
                 except anyio.get_cancelled_exc_class() as error:  # a plain task.cancel() ignores the shield
                     interrupted = error
+                except Exception:
+                    if self._failure is None:  # not of the write, which `finish` raises: the event loop is closed
+                        raise
         if interrupted is not None:
             raise interrupted
 
