@@ -41,9 +41,10 @@ def call_of(value: object) -> str:
 
     For error texts: `functions=[tool_search]` and `middleware=[guard_input]` have no call, and both functions are callable.
     """
-    if not (isinstance(value, FunctionType) and value.__module__.partition(".")[0] == "aswarm"):
+    if not isinstance(value, FunctionType):
         return ""
-    if value.__name__ not in vars(sys.modules[value.__module__]).get("__all__", ()):
+    module = str(value.__module__)  # None for code without a module
+    if module.partition(".")[0] != "aswarm" or value.__name__ not in getattr(sys.modules.get(module), "__all__", ()):
         return ""
     parameters = inspect.signature(value).parameters.values()
     required = [each.name for each in parameters if each.default is each.empty and each.kind is not each.VAR_POSITIONAL]
