@@ -72,8 +72,8 @@ FAULTS = (
     fault(
         "a replayed completion has no usage",
         "_record/outcomes.py",
-        'return {"choices": [choice], "usage": counts}',
-        'return {"choices": [choice], "usage": {}}',
+        'from_fields(Usage, fields["usage"])).as_chunk()',
+        "Usage()).as_chunk()",
         "crashed_contexts",
     ),
     fault(
@@ -171,8 +171,8 @@ FAULTS = (
     fault(
         "the first handoff wins",
         "_run/call.py",
-        "if (outcome := call.outcome) and (agent := outcome.agent):\n                target = agent",
-        "if (outcome := call.outcome) and (agent := outcome.agent):\n                target = target or agent",
+        "target = outcome.result.agent",
+        "target = target or outcome.result.agent",
         "handoffs",
         tests=("tests/run/test_state.py::test_the_last_handoff_of_a_turn_wins",),
     ),
