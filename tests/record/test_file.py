@@ -13,8 +13,6 @@ import pytest
 
 from tests.support.record.journaled import batch
 
-KILLS = Path(__file__).with_name("journal_kills.py")
-
 
 async def test_the_event_loop_does_not_wait_for_the_file(path: Path) -> None:
     """Other tasks run while a journal waits for the lock of another batch; a cancelled opening leaves it closed."""
@@ -34,7 +32,7 @@ async def test_the_event_loop_does_not_wait_for_the_file(path: Path) -> None:
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """Every item ends exactly once, no recorded call runs twice, and none is lost. `nox -s deep -- kills` runs many rounds."""
     rounds = subprocess.run(
-        [sys.executable, KILLS, "1", "20", "5"],
+        [sys.executable, "-m", "tests.record.journal_kills", "1", "20", "5"],
         capture_output=True,
         text=True,
         check=False,
