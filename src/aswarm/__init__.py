@@ -8,9 +8,9 @@ import typing as _typing
 
 from . import agents, decisions, errors, events, sources, tools, types, util
 from ._blocking.sync_swarm import Swarm
-from ._run.shared_budget import SharedBudget
+from ._run.budget_middleware import SharedBudget
 from ._swarm import AsyncSwarm
-from ._values import public as _public
+from ._values import public_names as _public
 from ._values.agent import Agent, Response, Result
 from ._values.budget import Budget
 from ._values.output import Output

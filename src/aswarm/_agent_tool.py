@@ -16,10 +16,10 @@ from ._values.context import changes, copy_containers, merge_changes
 from ._values.decisions import UNDECIDED, is_run_inside, storable_inside, without_old_entries
 from ._values.errors import CallerMistake, ConfigurationError, Hold, ToolError, UndeclaredHold
 from ._values.events import RunFinished
-from ._values.foreign_names import explained
 from ._values.json import is_json
 from ._values.messages import STARTED_INSIDE, Message, has_started_inside, results_in_short
 from ._values.output import Output, answer_text, as_output
+from ._values.public_names import explained
 from .extensions import (
     AgentDirectory,
     CurrentCall,

@@ -11,12 +11,11 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from ._providers.apis import checked_api
-from ._providers.default_client import check_transport, close_client, make_client
 from ._providers.openai import OWN_SOURCES, source_for
-from ._providers.own_clients import OwnClients
+from ._providers.own_clients import OwnClients, check_transport, close_client, make_client
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
-from ._run.budget_middleware import budget_middleware, instruct_in_time
+from ._run.budget_middleware import budget_middleware, instruct_in_time, spending_of
 from ._run.current_call import running
 from ._run.eager import EagerMiddleware, EagerTools, checked_eager_tools
 from ._run.execution import ToolCaller, ToolErrorHook
@@ -35,7 +34,6 @@ from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
 from ._run.options import RunOptions
 from ._run.run_info import OuterRun, RunInfo
-from ._run.shared_budget import spending_of
 from ._run.state import RunState
 from ._run.streams import ClassicStream, EventDelivery, EventStream, deliver_after, deliver_live, to_end
 from ._runtime.backend import PerLoop, current_loop, scheduler
@@ -44,8 +42,8 @@ from ._values.agent import Agent, Response, default_model
 from ._values.budget import Budget, checked_budget
 from ._values.errors import ConfigurationError
 from ._values.events import LoopEvent
-from ._values.foreign_names import explained
 from ._values.output import T
+from ._values.public_names import explained
 from ._values.run_keywords import (
     AnyOutputRun,
     AnyRun,

@@ -28,7 +28,7 @@ from ._tools.directory import AgentDirectory
 from ._tools.effects import Effects
 from ._tools.tool import Approval, Tool, function_tool, tool
 from ._tools.toolbox import offered_tools, tools_of
-from ._values import public as _public
+from ._values import public_names as _public
 from ._values.decisions import CallDecision
 from ._wire.accumulator import Accumulator, Completion
 from ._wire.request import CompletionRequest, CompletionSource

@@ -16,8 +16,7 @@ import pytest
 
 from aswarm import Agent, Swarm, TextDelta
 from aswarm._blocking.caller import in_callers_thread
-from aswarm._blocking.event_loop import event_loop_thread
-from aswarm._blocking.interrupts import Interrupts
+from aswarm._blocking.event_loop import Interrupts, event_loop_thread
 from aswarm.testing import ScriptedAnswer, call, check_history
 from tests.support.blocking.blocking import FACES, consume, in_notebook, until
 from tests.support.blocking.plain_client import BlockingClient

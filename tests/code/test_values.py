@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from aswarm import Agent, Approve, AsyncSwarm, Reply, Result, ToolCallFinished, external_tool, tool
-from aswarm.code._values import result_text
+from aswarm.code._stubs import result_text
 from aswarm.guards import Block, Replace, Say, guard_tool
 from aswarm.middleware import clip_results
 from aswarm.testing import ScriptedModel, call

@@ -61,8 +61,8 @@ RECORDS = {  # the simulation and the page of recorded runs read records
 JOURNAL = {  # the journal of a batch keeps runs, as aswarm.runs does: on the log, with the recorder
     "_log.items.ItemFile",
     "_record.entry_recorder.EntryRecorder",
-    "_record.fingerprints.item_fingerprint",
-    "_record.item_maker.ItemMaker",
+    "_record.facts.item_fingerprint",
+    "_record.entry_maker.ItemMaker",
     "_run.options.RunOptions",
 }
 EVENT_LOOP_OF_SWARM = {  # each import of these has its reason in the contract of import-linter

@@ -215,7 +215,7 @@ def test_a_module_with_the_name_of_an_export_can_be_imported(path: str, monkeypa
     monkeypatch.delattr(package, name, raising=False)
     monkeypatch.delitem(sys.modules, path, raising=False)
     monkeypatch.setattr(
-        importlib.import_module("aswarm._values.foreign_names"), "_exports", lambda: {parent: f'"{name}"'}
+        importlib.import_module("aswarm._values.public_names"), "_exports", lambda: {parent: f'"{name}"'}
     )
     assert not hasattr(package, name)
     assert getattr(__import__(parent, fromlist=[name]), name).__name__ == path

@@ -84,7 +84,7 @@ async def main():
 asyncio.run(main())
 """,
     "a batch command": """
-from aswarm.cli.commands.batch.stopping import run
+from aswarm.cli.commands.batch.command import run_until_sigterm as run
 
 async def main():
     print("Done.")
@@ -114,7 +114,7 @@ print("Done.")
 REFUSAL = """
 os.name = "nt"
 from aswarm import ConfigurationError
-from aswarm._sql.liveness import FileLocks
+from aswarm._sql.processes import FileLocks
 
 try:
     FileLocks("runs.sqlite")

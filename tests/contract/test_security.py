@@ -23,7 +23,7 @@ from aswarm.evals import load_cases
 from aswarm.middleware import cache
 from aswarm.runs import AgentNotFound, LocalRuns, NewRun, show_everything
 from aswarm.serve import create_app
-from aswarm.serve.wires.native.input import native_request
+from aswarm.serve.wires.native.wire import native_request
 from aswarm.serve.wires.vercel.input import vercel_request
 from aswarm.sources import CompletionRequest
 from aswarm.testing import ScriptedModel, call

@@ -16,7 +16,7 @@ import pytest
 from dbos import DBOS
 
 from aswarm import ConfigurationError
-from aswarm._sql.liveness import FileLocks
+from aswarm._sql.processes import FileLocks
 from aswarm.runs import RunNotFound
 from aswarm.testing import call
 from tests.support.conversations.stores import emptied_database

@@ -15,8 +15,8 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, StoreError
 from aswarm.durable import DurableRuns
+from aswarm.durable._connections import connection_pool, may_pass
 from aswarm.durable._dbos import Engine
-from aswarm.durable._dbos_connections import connection_pool, may_pass
 from tests.support.durable.durables import Shop, durable, refuse
 
 

@@ -21,7 +21,7 @@ from aswarm.guards import guard_input
 from aswarm.middleware import Handlers, fallback
 from aswarm.sources import CompletionRequest, HTTPSource, ResponsesSource, is_openai
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
-from aswarm.testing._scripted_responses import response
+from aswarm.testing._scripted_model import response
 from aswarm.tools import agent_tool
 from tests.support.openai_rules import AZURE, KNOWS_CACHING, OPENAI, PROXY, REFUSING, OpenAIRules
 from tests.support.providers.loopback import Reply, serve, spoken

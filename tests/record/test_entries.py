@@ -13,13 +13,13 @@ import pytest
 from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Response, Result, tool
 from aswarm._record.entries import Entry, PublicIds, as_json, joined, now, public_ids
 from aswarm._record.entry_maker import EntryMaker, withdrawal
-from aswarm._record.fingerprints import item_fingerprint
+from aswarm._record.facts import item_fingerprint
 from aswarm._record.fold import Folded, fold
 from aswarm._record.outcomes import recordable
 from aswarm._runtime import clocks
 from aswarm.middleware import CompletionRequest, Handlers
-from aswarm.serve.wires.native.encoder import NativeWire
-from aswarm.serve.wires.sse import HEARTBEAT, RECONNECT
+from aswarm.serve.wires.native.wire import NativeWire
+from aswarm.serve.wires.turns import HEARTBEAT, RECONNECT
 from aswarm.testing import ScriptedAnswer as Scripted
 from aswarm.testing import ScriptedModel, call
 from tests.support.runs.run_logs import USER, Scene, logged_now, unhurried

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, Usage, agent_tool
-from aswarm._values.prices import LONG_PROMPTS, price_of, price_table
 from aswarm._values.text import how_to_install
-from aswarm._values.usage import set_price
+from aswarm._values.usage import LONG_PROMPTS, price_of, price_table, set_price
 from aswarm.middleware import cache, fallback
 from aswarm.testing import ScriptedAnswer, ScriptedModel
 from tests.support.wire.caching_model import CachingModel

@@ -16,7 +16,7 @@ from anyio.lowlevel import checkpoint
 from aswarm.runs import Entry, Run
 from aswarm.runs._live import LiveEntries
 from aswarm.serve import NativeWire, frames
-from aswarm.serve.wires.sse import RECONNECT
+from aswarm.serve.wires.turns import RECONNECT
 from aswarm.testing import call
 from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_file, in_memory, reading
 from tests.support.sql.hooks import before_statements

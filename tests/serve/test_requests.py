@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aswarm import Agent, Hold, current_call, external_tool, tool
 from aswarm.runs import CallAnswer, InvalidRequest
 from aswarm.serve.wires.agui.input import agui_request
-from aswarm.serve.wires.native.input import native_request
+from aswarm.serve.wires.native.wire import native_request
 from aswarm.serve.wires.openai.input import chat_request
 from aswarm.serve.wires.vercel.input import vercel_request
 from aswarm.testing import call, check_history

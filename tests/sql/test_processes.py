@@ -16,8 +16,7 @@ import pytest
 
 from aswarm import ConfigurationError
 from aswarm._sql.databases import PostgresServer, SQLiteFile, memory
-from aswarm._sql.liveness import FileLocks, Liveness, PostgresLocks
-from aswarm._sql.processes import Processes
+from aswarm._sql.processes import FileLocks, Liveness, PostgresLocks, Processes
 from aswarm._sql.transactions import Schema, single
 from tests.support.conversations.stores import empty_schema
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, ConfigurationError, tool
-from aswarm._tools.search_index import SearchIndex
+from aswarm._tools.tool_search import SearchIndex
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.found_tools import CALL_TOOL, definitions_in
 from aswarm._values.messages import call_arguments, call_input, call_name

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aswarm._values.public import warn_deprecated
+from aswarm._values.public_names import warn_deprecated
 
 
 def new() -> str:

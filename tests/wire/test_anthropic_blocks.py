@@ -8,9 +8,8 @@ import pytest
 
 from aswarm._values.wire_messages import BLOCKS, ORIGIN
 from aswarm._wire.accumulator import Accumulator
-from aswarm._wire.anthropic_blocks import blocks_to_replay, digest, message_of, with_valid_thinking
-from aswarm._wire.anthropic_models import model_named
-from aswarm._wire.anthropic_schema import accepted_schema, are_few
+from aswarm._wire.anthropic_blocks import blocks_to_replay, digest, message_of, model_named, with_valid_thinking
+from aswarm._wire.anthropic_request import accepted_schema, are_few
 
 ORIGIN_OF = {"model": "claude-opus-5-5", "prefix": "p"}
 THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "s"}

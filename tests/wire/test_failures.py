@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, CompletionError
-from aswarm._values.failures import ATTEMPT_BACKOFF, SDK_BACKOFF, Backoff, FailureKind, classify, requested_wait
+from aswarm._values.errors import ATTEMPT_BACKOFF, SDK_BACKOFF, Backoff, FailureKind, classify, requested_wait
 from aswarm._wire.accumulator import provider_error
 from aswarm._wire.failures import headers_of, is_retryable_status, may_pass, provider_text, retry_after, should_retry
 from aswarm.errors import StreamInterrupted

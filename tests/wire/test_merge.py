@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aswarm import CompletionError
 from aswarm._wire.accumulator import Accumulator
-from aswarm._wire.merge import join_pieces, merge_parts
+from aswarm._wire.calls import join_pieces, merge_parts
 from tests.support.wire.accumulated import Json, accumulate, message_of, whole
 from tests.support.wire.drawn_messages import expected_message, interleaved, merged_by_index, messages, pieces_of
 from tests.support.wire.wire_cases import chunk, fragment

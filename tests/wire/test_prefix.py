@@ -19,7 +19,7 @@ from aswarm.events import CacheMiss, CompletionFinished
 from aswarm.extensions import CompletionRequest, Handlers
 from aswarm.middleware import diagnose_cache, fallback, hedge, keep_prefix, redact, retry, summarize
 from aswarm.testing import RawAnswer, ScriptedAnswer, call
-from aswarm.testing._scripted_responses import response
+from aswarm.testing._scripted_model import response
 from aswarm.tools import agent_tool, tool
 from tests.support.openai_rules import OpenAIRules
 from tests.support.runtime.virtual_time import virtual_backend

@@ -18,8 +18,7 @@ from aswarm._wire.responses_items import DONE_CALL, items_to_replay
 from aswarm._wire.sse import AnswerDecoder
 from aswarm.errors import StreamInterrupted
 from aswarm.testing import ScriptedAnswer, call
-from aswarm.testing._scripted_model import chunks, completion
-from aswarm.testing._scripted_responses import response, response_events
+from aswarm.testing._scripted_model import chunks, completion, response, response_events
 
 Json = dict[str, Any]
 

@@ -24,8 +24,7 @@ from aswarm._runtime.threads import FunctionRunner, Slot
 from aswarm._values.agent import as_response
 from aswarm._values.errors import RunError, set_attribute
 
-from .event_loop import EventLoopThread
-from .interrupts import Interrupts
+from .event_loop import EventLoopThread, Interrupts
 
 T = TypeVar("T")
 
@@ -65,7 +64,7 @@ class Job(TaskResult[T]):
     def _run(self, call: Callable[[], T]) -> None:
         try:
             self.set_value(call())
-        except BaseException as error:  # noqa: BLE001 - the run handles it
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             self.set_error(error)
 
     def _call(self) -> T:

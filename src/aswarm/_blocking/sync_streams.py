@@ -19,7 +19,7 @@ from aswarm._values.output import T_co
 from aswarm._values.run_keywords import Messages
 
 from .caller import Caller
-from .interrupts import Interrupts
+from .event_loop import Interrupts
 
 logger = logging.getLogger("aswarm")
 S_co = TypeVar("S_co", bound=ClassicStream | EventStream[Any], covariant=True)

@@ -21,9 +21,8 @@ import sniffio
 
 from aswarm._providers.anthropic import AnthropicSource
 from aswarm._providers.compatible import CompatibleClientSource, close_reply
-from aswarm._providers.default_client import make_blocking_client
 from aswarm._providers.openai import source_for
-from aswarm._providers.own_clients import OwnClients
+from aswarm._providers.own_clients import OwnClients, make_blocking_client
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.eager import EagerTools
 from aswarm._run.execution import ToolCaller, ToolErrorHook, ToolFailure
@@ -41,8 +40,8 @@ from aswarm._values.agent import Agent, Response, Result
 from aswarm._values.budget import Budget
 from aswarm._values.decisions import Approve
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.foreign_names import explained
 from aswarm._values.output import T
+from aswarm._values.public_names import explained
 from aswarm._values.run_keywords import (
     AnyOutputRun,
     AnyRun,
@@ -63,8 +62,7 @@ from aswarm._values.settings import ApiName
 from aswarm._wire.request import CompletionSource, RequestSettings
 
 from .caller import Caller, CallerThreadRunner, in_callers_thread
-from .event_loop import event_loop_thread
-from .interrupts import Interrupts
+from .event_loop import Interrupts, event_loop_thread
 from .sync_streams import SyncClassicStream, SyncEventStream
 
 _NO_ASYNC_STREAM = (

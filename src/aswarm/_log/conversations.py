@@ -21,8 +21,7 @@ from . import results
 from .results import ADDED_IN_FORMAT_6
 from .runs import ADDED_IN_FORMAT_4
 from .runs import TABLES as RUN_TABLES
-from .stored import Change, Conflict, ConversationSummary, Stored, UnknownConversation
-from .texts import encode, message_text
+from .stored import Change, Conflict, ConversationSummary, Stored, UnknownConversation, encode, message_text
 
 # A row of a conversation has its current agent and context, and the agent and context before its first message. If a write
 # changes the agent or the context, the row of the last written message has the new values. So a fork can restore them.

@@ -8,6 +8,7 @@ Two additional tables identify the batch, and keep the long results of the items
 a time, until the process ends. SQLite's own lock is not enough: a process loses it when it closes any descriptor of the file, for
 example after copying the file.
 """
+
 # ruff: noqa: S608 - statements contain only names of this module; all data is passed as parameters
 
 from __future__ import annotations

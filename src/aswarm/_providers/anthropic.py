@@ -25,8 +25,7 @@ from aswarm._wire.responses_events import EventDecoder
 
 from .answers import HttpxResponse, streamed
 from .apis import OPTIONS, has_unpatched_class, is_of, is_unpatched, type_of
-from .blocking_post import BlockingPost
-from .compatible import BlockingCall, asked, call_directly, failed_request
+from .compatible import BlockingCall, BlockingPost, asked, call_directly, failed_request
 
 if TYPE_CHECKING:
     from aswarm._wire.anthropic_events import AnthropicReader

@@ -22,8 +22,7 @@ import sniffio
 from pydantic_core import from_json, to_json
 
 from aswarm._runtime.backend import PerLoop
-from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError
-from aswarm._values.failures import SDK_BACKOFF
+from aswarm._values.errors import SDK_BACKOFF, AswarmError, CompletionError, ConfigurationError
 from aswarm._values.json import is_json, is_object
 from aswarm._values.settings import ApiName
 from aswarm._wire.failures import provider_text

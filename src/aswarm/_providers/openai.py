@@ -43,10 +43,9 @@ from .apis import (
     responses_api,
     type_of,
 )
-from .blocking_post import BlockingPost
-from .compatible import BlockingCall, CompatibleClientSource, call_directly, failed_request
-from .default_client import http_package
+from .compatible import BlockingCall, BlockingPost, CompatibleClientSource, call_directly, failed_request
 from .http import HTTPSource
+from .own_clients import http_package
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -28,10 +28,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from aswarm._values.errors import ConfigurationError
-from aswarm._values.failures import Backoff, requested_wait
-from aswarm._values.foreign_names import explained
+from aswarm._values.errors import Backoff, ConfigurationError, requested_wait
 from aswarm._values.json import is_count
+from aswarm._values.public_names import explained
 
 # A minute plus one second, because a server counts requests when they arrive, and some requests take longer to arrive.
 MINUTE = 61.0

@@ -29,8 +29,7 @@ from aswarm._run.handlers import Handlers, Middleware
 from aswarm._run.run_info import RunInfo
 from aswarm._runtime import clocks
 from aswarm._runtime.backend import PerLoop, current_loop, scheduler
-from aswarm._values.errors import CompletionError, ConfigurationError, StreamInterrupted
-from aswarm._values.failures import SDK_BACKOFF, classify, give_up
+from aswarm._values.errors import SDK_BACKOFF, CompletionError, ConfigurationError, StreamInterrupted, classify, give_up
 from aswarm._wire.accumulator import provider_error
 from aswarm._wire.failures import is_retryable_status
 from aswarm._wire.request import CompletionRequest, CompletionSource

@@ -56,8 +56,7 @@ from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, call_arguments
 from aswarm._wire.request import CompletionRequest
 
 from .entries import Entry, data_of_hold
-from .facts import INSIDE, CallKey, CallPlace, Facts
-from .fingerprints import differences, request_fingerprint
+from .facts import INSIDE, CallKey, CallPlace, Facts, differences, request_fingerprint
 from .outcomes import TurnChanges, outcome_fields, recorded_chunk, recorded_outcome, unknown_inside, waiting_fields
 from .recorder import Recorder, Sink
 

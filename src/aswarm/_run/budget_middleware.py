@@ -1,4 +1,4 @@
-"""The middleware of a budget: cancels completions and calls at the deadline, and refuses handoffs.
+"""A budget for several runs together, and the middleware of a budget, which cancels completions and calls at the deadline.
 
 A cancel scope is open around a single await, never across a `yield` (PEP 789). A plain function in a thread cannot be
 cancelled. The run waits for its end, unless its tool has `abandon_on_cancel`.
@@ -7,21 +7,91 @@ cancelled. The run waits for its end, unless its tool has `abandon_on_cancel`.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+import threading
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Mapping,  # pyright: ignore[reportUnusedImport]
+)
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import anyio
 
 from aswarm._values.agent import Agent
+from aswarm._values.budget import Budget, Limit, Then  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from aswarm._values.messages import OUTCOME_UNKNOWN, STILL_RUNNING
+from aswarm._values.public_names import explained
 from aswarm._wire.request import CompletionRequest
 
-from .budget import BudgetControl
+from .budget import BudgetControl, Spending
 from .call import Call, ToolCall
 from .handlers import Handlers, Middleware, Started
 from .outcome import ToolOutcome
+
+# `Mapping` and `Then` are in the hints of `__init__`, which `dataclass` makes.
+
+
+# A single lock for all shared budgets, because a run may count for several. Runs of several event loops may share a budget.
+_LOCK = threading.Lock()
+
+
+@explained
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SharedBudget(Budget):
+    """The limits of several runs together, for a workflow in plain Python. Its fields are those of `Budget`.
+
+        budget = SharedBudget(cost=0.50, seconds=60)
+        plan = await swarm.run(planner, question, budget=budget)
+        report = await swarm.run(writer, plan.text, budget=budget)
+
+    Pass one object to all runs of the workflow: to `run`, `stream`, a conversation, a batch, or `Swarm`. The runs may be
+    concurrent, and in several event loops and threads. They never exceed `turns` and `tool_calls` together; `tokens` and `cost`
+    only by the requests that have been sent and have not finished. `seconds` count from the start of the first run. `repeats` and
+    `handoffs` count in each run separately. At a limit, `then` applies to each run. A run whose outer run has the same budget
+    counts once, and ends with `stop="budget"`.
+
+    The object has its counts in the memory of this process, and is not reset. `AsyncSwarm(budget=SharedBudget(...))` limits all
+    runs of the swarm together.
+
+    Raises:
+        ConfigurationError: As for `Budget`.
+    """
+
+    _spending: Spending = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        Budget.__post_init__(self)  # not super(): a class with slots is another class than the one of this method
+        object.__setattr__(self, "_spending", Spending(self, lock=_LOCK))
+
+    def __eq__(self, other: object) -> bool:
+        """Two objects with equal limits are different budgets."""
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    @property
+    def used(self) -> dict[Limit, float]:
+        """The turns, tokens and tool calls of all runs so far; the dollars too, if `cost` limits them."""
+        spending = self._spending
+        used: dict[Limit, float] = {
+            "turns": spending.turns, "tokens": spending.tokens, "tool_calls": spending.calls,
+        }  # fmt: skip
+        return used if self.cost is None else {**used, "cost": float(spending.cost)}
+
+
+def spending_of(budget: Budget | None, outer: Spending | None) -> Spending:
+    """Return the spending of a new run. `outer`: the spending of the run around it."""
+    if not isinstance(budget, SharedBudget):
+        return Spending(budget, outer)
+    shared = budget._spending
+    # An outer run with the same budget counts this run too, and decides at the limit.
+    is_counted = outer is not None and any(each is shared for each in outer.chain())
+    return Spending(None, outer, shared=None if is_counted else shared)
+
 
 Instruct: TypeAlias = Callable[[Agent, dict[str, Any]], Awaitable[Any]]
 _END: Any = object()

@@ -21,7 +21,7 @@ import anyio
 import anyio.lowlevel
 
 from aswarm._runtime import clocks
-from aswarm._runtime.limiters import hold_token
+from aswarm._runtime.backend import hold_token
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
 from aswarm._tools.conversion import as_result, to_text, valid_arguments
 from aswarm._tools.filled import Filled

@@ -22,7 +22,7 @@ from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import tools_of
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.public import call_of
+from aswarm._values.public_names import call_of
 from aswarm._values.text import NO_RUN, has_colours
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.prefix import SentPrompts

@@ -32,8 +32,8 @@ from aswarm._values.events import (
     TurnStarted,
     typed_events,
 )
-from aswarm._values.foreign_names import explained
 from aswarm._values.output import T_co
+from aswarm._values.public_names import explained
 from aswarm._values.run_keywords import Messages
 
 from .state import RunState

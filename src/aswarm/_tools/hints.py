@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.local_names import innermost, is_local, local_names
+from aswarm._values.hints import innermost, is_local, local_names
 
 T = TypeVar("T")
 EMPTY = inspect.Parameter.empty

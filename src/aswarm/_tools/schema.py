@@ -22,8 +22,8 @@ from pydantic_core import PydanticSerializationError, SchemaError, to_json
 from typing_extensions import TypedDict
 
 from aswarm._values.errors import ConfigurationError, ToolArgumentsError
+from aswarm._values.hints import modern
 from aswarm._values.json import fault_of_json, faults_of, is_array, is_object
-from aswarm._values.typed_dicts import modern
 
 from .filled import CONTEXT, Filled, filled_by, is_resource, may_be_resource
 from .hints import (

@@ -28,10 +28,9 @@ from typing import (
 
 from aswarm._values.decisions import RUNS_ELSEWHERE
 from aswarm._values.errors import ConfigurationError, Hold
-from aswarm._values.foreign_names import explained, hint
+from aswarm._values.hints import keep_local_names
 from aswarm._values.json import fault_of_json, is_array, is_object, shown
-from aswarm._values.local_names import keep_local_names
-from aswarm._values.public import call_of
+from aswarm._values.public_names import call_of, explained, hint
 from aswarm._values.settings import Limiter
 
 from .effects import Effects, effects_of

@@ -27,11 +27,11 @@ from typing_extensions import TypeForm, TypeIs
 from .budget import Limit
 from .decisions import OpenCall, waiting_calls
 from .errors import ConfigurationError, OutputError
-from .foreign_names import explained, hint
+from .hints import keep_local_names
 from .json import is_array, is_object, jsonable
-from .local_names import keep_local_names
 from .messages import Message, MessageBlock, text_of
 from .output import Output, T_co, answer_type, as_output, read_answer
+from .public_names import explained, hint
 from .settings import check_settings
 from .usage import Usage
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from .errors import ConfigurationError
-from .foreign_names import explained
 from .json import is_array, is_count, is_count_from_0, is_object
+from .public_names import explained
 
 # The limits, in the order of the checks. `Response.spent` names the first limit that was reached.
 Limit = Literal["tool_calls", "repeats", "handoffs", "turns", "tokens", "cost", "seconds"]

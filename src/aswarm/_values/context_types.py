@@ -28,7 +28,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from .context_forms import ViewForm, as_json, merged, same, shapes_of
 from .errors import ConfigurationError
-from .typed_dicts import modern, readable_hints
+from .hints import modern, readable_hints
 
 _UNIONS = (Union, types.UnionType)
 _KINDS = "a TypedDict, a dataclass, a pydantic model, a dict or a Mapping"

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 from .agent import Agent, Response
 from .errors import named
-from .foreign_names import explained
 from .json import is_array, is_object, jsonable
 from .messages import text_of
+from .public_names import explained
 from .usage import CacheMiss, Usage
 
 

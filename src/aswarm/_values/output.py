@@ -32,9 +32,9 @@ from pydantic_core import PydanticSerializationError, SchemaError, from_json, to
 from typing_extensions import TypedDict, TypeForm, TypeVar
 
 from .errors import ConfigurationError, NotEncodable, OutputError, ToolArgumentsError, check_count
-from .foreign_names import explained
 from .json import fault_of_json, faults_of, is_object, shown
 from .messages import FINAL_ANSWER, Message, call_arguments, call_name, match_answers, text_of
+from .public_names import explained
 from .text import whole_escapes
 
 T = TypeVar("T", default=Any)

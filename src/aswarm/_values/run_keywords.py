@@ -10,8 +10,8 @@ from typing_extensions import TypeForm
 
 from .budget import Budget
 from .decisions import Resume
-from .foreign_names import hint
 from .output import Output, T, as_output
+from .public_names import hint
 
 Messages = str | list[Any] | tuple[Any, ...]
 """The messages of a run: a str for one message of the user, or a list of messages."""

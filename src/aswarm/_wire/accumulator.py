@@ -22,9 +22,8 @@ from aswarm._values.messages import SENT_INPUT, Message, as_plain, text_of
 from aswarm._values.usage import Usage, latest_usage
 from aswarm._values.wire_messages import ITEM_KEYS
 
-from .calls import CallAccumulator
+from .calls import CallAccumulator, Pieces, check_parts, is_text, join_pieces, merge_own_key, merge_parts
 from .failures import failure_in
-from .merge import Pieces, check_parts, is_text, join_pieces, merge_own_key, merge_parts
 from .responses_items import DONE_CALL, WITHOUT_CALLS
 from .sse import DONE
 

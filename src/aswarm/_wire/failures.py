@@ -20,8 +20,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from aswarm._runtime import clocks
-from aswarm._values.errors import error_and_causes, set_attribute
-from aswarm._values.failures import TOO_MANY_REQUESTS
+from aswarm._values.errors import TOO_MANY_REQUESTS, error_and_causes, set_attribute
 from aswarm._values.json import is_array, is_object, is_zero
 from aswarm._values.text import shortened
 

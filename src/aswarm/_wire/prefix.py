@@ -15,9 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import INSTRUCTING
-from aswarm._values.prices import Prices
 from aswarm._values.text import one_line
-from aswarm._values.usage import CacheMiss, Usage, cached_tokens, set_price
+from aswarm._values.usage import CacheMiss, Prices, Usage, cached_tokens, set_price
 from aswarm._values.wire_messages import ITEM_KEYS, OUTPUT_ITEMS
 
 from .request import CompletionRequest

@@ -18,8 +18,20 @@ from aswarm._values.json import is_array, is_object, shown
 from aswarm._values.messages import Message
 from aswarm._values.wire_messages import OUTPUT_ITEMS
 
-from .responses_items import Item, from_compaction, items_to_replay, objects_in, outlives_compaction, written_text
-from .responses_search import OUTPUT, has_search, loaded, search_call, search_output, with_search
+from .responses_items import (
+    OUTPUT,
+    Item,
+    from_compaction,
+    has_search,
+    items_to_replay,
+    loaded,
+    objects_in,
+    outlives_compaction,
+    search_call,
+    search_output,
+    with_search,
+    written_text,
+)
 
 if TYPE_CHECKING:
     from .anthropic_messages import SentTurns

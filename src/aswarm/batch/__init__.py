@@ -46,7 +46,7 @@ Each item runs in a copy of the `contextvars` context in which the batch was ope
 another item.
 """
 
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 
 from ._batch import Batch
 from ._item import BatchResult, Completed, Failed, Item

@@ -25,9 +25,9 @@ from os import PathLike
 from typing import Any, Self, TypeAlias
 
 from aswarm._log.items import ItemFile
+from aswarm._record.entry_maker import ItemMaker
 from aswarm._record.entry_recorder import EntryRecorder
-from aswarm._record.fingerprints import item_fingerprint
-from aswarm._record.item_maker import ItemMaker
+from aswarm._record.facts import item_fingerprint
 from aswarm._run.options import RunOptions
 from aswarm._values.agent import Agent, Response, asked_for
 from aswarm._values.errors import AswarmError, ConfigurationError

@@ -1,25 +1,65 @@
-"""The settings of a batch, checked before any request is sent."""
+"""The settings of a batch, checked before any request is sent.
+
+Protocols of the parts that a swarm gives to a batch: the rate limits, and a function that runs an item.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, Generic, Literal, Required
+from typing import Any, Generic, Literal, Protocol, Required, TypeAlias
 
 from typing_extensions import TypeForm
 
-from aswarm._values.agent import Agent
+from aswarm._values.agent import Agent, Response
 from aswarm._values.budget import UNWATCHED
 from aswarm._values.context import check_context
 from aswarm._values.errors import ConfigurationError, check_count
 from aswarm._values.json import is_count, is_object
 from aswarm._values.output import Output, T, answer_type, as_output
 from aswarm._values.run_keywords import Context, ItemKeywords
-from aswarm.extensions import tools_of
+from aswarm.extensions import Middleware, tools_of
 
-from ._host import MakeOptions
 from ._item import Item
+
+# Makes the options of one run from the arguments of `AsyncSwarm.run`, and checks them. A batch does not look into them.
+MakeOptions: TypeAlias = Callable[..., Any]
+# Runs one conversation to its end: its options, the recorder of a journal or None, and the retries.
+RunToEnd: TypeAlias = Callable[[Any, Any, Middleware | None], Awaitable[Response]]
+
+
+class ConcurrencyLimit(Protocol):
+    """A limit for the items in memory, which may change."""
+
+    @property
+    def limit(self) -> int:
+        """The limit now."""
+        ...
+
+    def watch(self, running: Callable[[], int], grown: Callable[[], object], /) -> None:
+        """Set two callbacks. `running`: returns the number of runs. `grown`: called when the limit grows, in any thread."""
+        ...
+
+
+class LimitsOfSwarm(Protocol):
+    """The rate limits of the swarm. `window`: the seconds in which an earlier request counts."""
+
+    has_limits: bool
+    window: float
+
+    def in_use(self) -> AbstractContextManager[None]:
+        """During the block, pause all requests after a rejection, even without limits."""
+        ...
+
+    def adaptive(self) -> AbstractContextManager[ConcurrencyLimit]:
+        """Do the same, and yield a limit that adapts to the results of the requests."""
+        ...
+
+    def count_earlier(self, requests: Iterable[tuple[float, int]], /) -> None:
+        """Count requests of an earlier process, by their age in seconds and their tokens."""
+        ...
 
 
 class _BatchKeywords(ItemKeywords, total=False):

@@ -2,7 +2,7 @@
 
 The name of an agent is `module:attribute` or `path/to/file.py:attribute`. Modules of the current directory are found too. stdout
 gets only the result of the command; progress, notes and the output of functions go to stderr. `--help` of each command lists its
-exit codes, which `aswarm.cli._exits.ExitCode` defines.
+exit codes, which `aswarm.cli._command.ExitCode` defines.
 
 The command line needs click. The extra `cli` installs click, and the packages for `chat`, `batch` and `eval`. Importing this
 module imports none of them.

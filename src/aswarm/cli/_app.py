@@ -8,8 +8,7 @@ import click
 
 from aswarm import __version__
 
-from ._command import AppCommand, help_of
-from ._exits import ExitCode, exits
+from ._command import AppCommand, ExitCode, exits, help_of
 from .commands.batch.command import batch
 from .commands.chat import chat
 from .commands.demo import demo

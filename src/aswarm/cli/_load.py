@@ -23,8 +23,7 @@ from aswarm._values.agent import Agent, is_agent
 from aswarm._values.json import shown
 from aswarm._values.text import how_to_install
 
-from ._exits import SetupError
-from ._output import reserve_stdout
+from ._command import SetupError, reserve_stdout
 
 T = TypeVar("T")
 

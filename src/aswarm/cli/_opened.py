@@ -24,7 +24,7 @@ from aswarm.runs import Entry, Folded
 from aswarm.runs._shown_logs import Logs, ended
 from aswarm.testing import ScriptedModel
 
-from ._exits import SetupError
+from ._command import SetupError
 
 Checks: TypeAlias = Mapping[str, Callable[[Any], bool]]
 _LONGEST_ID = 200

@@ -19,8 +19,7 @@ from aswarm._values.budget import UNWATCHED, Budget
 from aswarm._values.errors import ConfigurationError, MissingKeyError
 from aswarm._values.settings import ApiName
 
-from ._exits import SetupError
-from ._output import log_as_notes
+from ._command import SetupError, log_as_notes
 
 if TYPE_CHECKING:
     from aswarm.mcp import MCPServer

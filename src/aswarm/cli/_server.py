@@ -17,7 +17,7 @@ import click
 
 from aswarm._runtime.backend import scheduler
 
-from ._exits import SetupError
+from ._command import SetupError
 from ._load import extra
 from ._options import equipped
 

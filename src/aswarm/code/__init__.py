@@ -14,7 +14,7 @@ continue in another process.
 It needs the package `pydantic-monty`, which the extra `code` installs.
 """
 
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import how_to_install
 
@@ -25,7 +25,7 @@ except ImportError as error:
         f"aswarm.code needs the package pydantic-monty: {how_to_install('code')} ({error})"
     ) from error
 
-from ._limits import CodeLimits
+from ._sandbox import CodeLimits
 from ._tool import code_tool
 
 __all__ = ["CodeLimits", "code_tool"]

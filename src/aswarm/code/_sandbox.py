@@ -2,6 +2,8 @@
 
 A step holds a worker only while it executes code. It returns the paused snippet as bytes, which stay in this process: bytes
 from another place are never loaded.
+
+`CodeLimits`: the limits of one snippet.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, TypeAlias, cast
 
@@ -35,10 +37,41 @@ from pydantic_monty import (
 from aswarm._runtime import seams
 from aswarm._runtime.backend import PerLoop, PerProcess
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import shown
 
-from ._limits import CodeLimits
-from ._stubs import CALL, Stubs
-from ._values import arguments_text, cut
+from ._stubs import CALL, Stubs, arguments_text, cut
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeLimits:
+    """The limits of one snippet. Code that reaches a limit stops, and the model reads the reason.
+
+    Args:
+        seconds: Seconds of execution, without the time of its calls.
+        memory_bytes: Memory for the values of the code.
+        calls: The number of tool calls.
+        output_characters: The length of the result; more characters are cut off.
+        recursion: The depth of nested function calls.
+
+    Raises:
+        ConfigurationError: For a limit that is not a positive number.
+    """
+
+    seconds: float = 5.0
+    memory_bytes: int = 64 * _MIB
+    calls: int = 500
+    output_characters: int = 20_000
+    recursion: int = 200
+
+    def __post_init__(self) -> None:
+        for name in (limit.name for limit in fields(self)):
+            value: object = getattr(self, name)
+            kinds = (int, float) if name == "seconds" else (int,)
+            if type(value) not in kinds or not 0 < value < float("inf"):  # type: ignore[operator]
+                raise ConfigurationError(f"CodeLimits({name}=...) must be a positive number, not {shown(value, 80)}")
+
 
 # Seconds that a step waits for a worker, if other event loops use all of them.
 _PATIENCE = 60.0

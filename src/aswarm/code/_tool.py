@@ -17,10 +17,8 @@ from aswarm._values.agent import Agent
 from aswarm._values.errors import CallerMistake, ConfigurationError, ToolError
 from aswarm.extensions import InnerCalls, Tool, ToolCall, calling_tool, tools_of
 
-from ._limits import CodeLimits
-from ._sandbox import Broken, MadeCall, Paused, Sandbox, Step, Surroundings, workers
-from ._stubs import Stubs, stubs_of
-from ._values import result_text, value_of
+from ._sandbox import Broken, CodeLimits, MadeCall, Paused, Sandbox, Step, Surroundings, workers
+from ._stubs import Stubs, result_text, stubs_of, value_of
 
 _DELIVERED = "delivered"
 

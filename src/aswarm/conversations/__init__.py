@@ -21,7 +21,7 @@ functions for `Agent(history=...)`, such as `last(20)`, do no I/O.
 """
 
 from aswarm._log.stored import Change, Conflict, ConversationSummary, Stored
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 from aswarm._values.messages import MessageBlock
 
 from ._base import MemoryStore, PostgresStore, SQLiteStore, SQLStore

@@ -12,8 +12,7 @@ from typing import Self, get_args
 
 from aswarm._log import conversations as _statements
 from aswarm._log.results import SQLResults
-from aswarm._log.stored import Change, ConversationSummary, Stored
-from aswarm._log.texts import checked_id, database_text
+from aswarm._log.stored import Change, ConversationSummary, Stored, checked_id, database_text
 from aswarm._run.options import ResultStore
 from aswarm._runtime import clocks
 from aswarm._sql.database import Database

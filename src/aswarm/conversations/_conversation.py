@@ -15,8 +15,7 @@ from typing import Any, Generic, Required, Self, Unpack, overload
 
 from typing_extensions import TypeForm
 
-from aswarm._log.stored import Change, Conflict, Stored
-from aswarm._log.texts import checked_context, checked_id
+from aswarm._log.stored import Change, Conflict, Stored, checked_context, checked_id
 from aswarm._record.recorder import Recorder
 from aswarm._run.options import RunOptions, RunOwner
 from aswarm._run.state import RunState
@@ -34,9 +33,8 @@ from aswarm._values.messages import Message, normalize, unanswered_calls
 from aswarm._values.output import Output, T, T_co
 from aswarm._values.run_keywords import Context, Messages, NewRunKeywords, checked_keywords
 
-from ._changes import with_new, with_sendable_text
 from ._queue import QueueSlot, queue_of
-from ._sink import ConversationSink
+from ._sink import ConversationSink, with_new, with_sendable_text
 from ._store import Store
 
 logger = logging.getLogger("aswarm")

@@ -5,7 +5,7 @@ and when: for DBOS, a run is one workflow without steps. `aswarm.runs` records a
 Each execution is an attempt with a number, and only the newest attempt may write.
 """
 
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 
 from ._durable_runs import DurableRuns
 

@@ -21,11 +21,10 @@ from typing import Any, Literal
 import anyio
 from anyio.to_thread import run_sync as in_thread
 
-from aswarm._sql.liveness import Liveness
+from aswarm._sql.processes import Liveness
 from aswarm._values.errors import ConfigurationError, StoreError
 
-from ._database import check_sqlite
-from ._dbos_connections import Borrower, close_pool, connection_pool, has_millisecond_times, may_pass
+from ._connections import Borrower, check_sqlite, close_pool, connection_pool, has_millisecond_times, may_pass
 
 logger = logging.getLogger("aswarm")
 Execute = Callable[[str], Coroutine[Any, Any, None]]

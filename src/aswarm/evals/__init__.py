@@ -16,7 +16,7 @@ YAML files need pyyaml, and the progress bar needs rich. The extra `evals` insta
 not import them.
 """
 
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 
 from ._case import Case, CaseCall, Extent
 from ._evaluate import assert_case, evaluate

@@ -10,10 +10,9 @@ A check is a plain or async function. It returns a verdict: None to let the cont
 is blocked. Blocked content is not shown, and is not in the history. `judge(agent)` creates a check from an agent.
 """
 
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 
-from ._answer import guard_answer
-from ._check import CheckFunction
+from ._check import CheckFunction, judge
 from ._checked import (
     Block,
     Blocked,
@@ -27,8 +26,7 @@ from ._checked import (
     Say,
 )
 from ._input import guard_input
-from ._judge import judge
-from ._tool import guard_tool
+from ._tool import guard_answer, guard_tool
 
 __all__ = [
     "Block",

@@ -17,7 +17,7 @@ as safe to repeat. For the loop of a run, these functions are tools like all oth
 of 2026-07-28 and with the earlier versions, which have sessions.
 """
 
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import how_to_install
 

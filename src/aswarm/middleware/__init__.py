@@ -41,7 +41,7 @@ Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redac
 `summarize`, `keep_prefix`, `diagnose_cache`.
 """
 
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 from aswarm.extensions import (
     CompletionHandler,
     CompletionRequest,
@@ -57,14 +57,12 @@ from aswarm.extensions import (
 )
 
 from ._cache import cache
-from ._diagnose_cache import diagnose_cache
-from ._fallback import fallback
 from ._hedge import hedge
-from ._keep_prefix import LateRole, keep_prefix
+from ._keep_prefix import LateRole, diagnose_cache, keep_prefix
 from ._long_results import clip_results, spill_results
 from ._recording import record, replay
 from ._redact import redact
-from ._retry import retry
+from ._retry import fallback, retry
 from ._summarize import summarize
 
 __all__ = [

@@ -3,19 +3,22 @@
 A provider renders tools, then instructions, then messages. A handoff changes the first two, so the whole history is evaluated
 again. `keep_prefix` sends the same tools and the same first system message for all agents, and the instructions of an agent
 at the place where the agent takes over. Requests change; the history of the run does not.
+
+The provider's own diagnosis of a missed prompt cache, as middleware.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from aswarm._values.agent import Agent
 from aswarm._values.content import text_part
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.json import is_array
+from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message, call_name
 from aswarm._values.wire_messages import has_substance
 from aswarm.extensions import (
@@ -28,6 +31,42 @@ from aswarm.extensions import (
     offered_tools,
     takes_breakpoints,
 )
+
+_OPTIONS = "prompt_cache_options"
+_RESPONSE = "resp_"  # the start of the ids of the Responses API
+
+
+def diagnose_cache() -> Middleware:
+    """Return middleware that asks OpenAI why the prompt cache was missed. The answer decides `CompletionFinished.cache_miss`.
+
+        AsyncSwarm(middleware=[diagnose_cache()])
+
+    Each request names the last response of its run (`prompt_cache_options.comparison_response_id`), which costs nothing. Only the
+    Responses API of OpenAI has this field, for models from GPT-5.6 on; other models refuse it. Requests without an earlier
+    response, and requests of a `fallback` to another client, do not have it.
+    """
+
+    def wrap(handlers: Handlers) -> Handlers:
+        last = ""
+
+        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            nonlocal last
+            is_of_run = request.source is None and request.agent is handlers.run.agent
+            if is_of_run and last:
+                own = request.body.get(_OPTIONS)
+                options = {**(own if is_object(own) else {}), "comparison_response_id": last}
+                request = replace(request, body={**request.body, _OPTIONS: options})
+            async with aclosing(handlers.complete(request)) as chunks:
+                async for chunk in chunks:
+                    new = chunk.get("id")
+                    if is_of_run and isinstance(new, str) and new.startswith(_RESPONSE):
+                        last = new
+                    yield chunk
+
+        return replace(handlers, complete=complete)
+
+    return wrap
+
 
 logger = logging.getLogger("aswarm")
 

@@ -9,7 +9,7 @@ the SDK and the destination of the spans. Without an SDK, nothing is recorded. T
 an answer. No span is current across a `yield`.
 """
 
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import how_to_install
 

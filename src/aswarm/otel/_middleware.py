@@ -18,8 +18,8 @@ from opentelemetry.trace import TracerProvider
 from aswarm._values.agent import Agent, Response
 from aswarm._values.errors import AswarmError, ConfigurationError, Hold
 from aswarm._values.json import is_object
-from aswarm._values.prices import load_prices
 from aswarm._values.text import sendable
+from aswarm._values.usage import load_prices
 from aswarm.extensions import (
     Accumulator,
     CompletionRequest,

@@ -4,7 +4,7 @@ In a terminal, with the extra `repl`, the chat has editing, a history, colours a
 reads and writes plain lines. `/help` lists its commands.
 """
 
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 
 from ._as_swarm import pretty_print_messages, process_and_print_streaming_response
 from ._loop import run_demo_loop, run_demo_loop_async

@@ -9,24 +9,28 @@ from aswarm._log.stored import DisconnectPolicy, RunRecord, RunStatus
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
 from aswarm._record.fold import Folded, fold
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 
 from ._base import Runs
-from ._context_edit import ContextEdit
-from ._errors import (
+from ._local_runs import LocalRuns
+from ._requests import (
     AgentNotFound,
     AnswersRefused,
+    CallAnswer,
+    ClientTool,
+    ContextEdit,
     ConversationNotFound,
     InvalidRequest,
     KeyReused,
+    Limits,
+    NewRun,
     RequestRefused,
     RunActive,
     RunNotFound,
     ShuttingDown,
     TooManyRuns,
+    WhileRunning,
 )
-from ._local_runs import LocalRuns
-from ._requests import CallAnswer, ClientTool, Limits, NewRun, WhileRunning
 from ._run import Run
 from ._show import Show, show_answers, show_answers_with, show_everything
 

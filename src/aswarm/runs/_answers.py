@@ -26,8 +26,7 @@ from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_object, shown
 from aswarm._values.messages import Message
 
-from ._errors import InvalidRequest, an_object
-from ._requests import CallAnswer
+from ._requests import CallAnswer, InvalidRequest, an_object
 
 _SHOWN = 100
 

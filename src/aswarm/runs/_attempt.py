@@ -28,7 +28,7 @@ from aswarm.conversations import Change, Conflict
 from . import _starting
 from ._live import LiveLog
 from ._prepared import PreparedRun
-from ._traces import in_trace
+from ._requests import in_trace
 
 if TYPE_CHECKING:
     from ._registry import Registry

@@ -24,8 +24,7 @@ from anyio.abc import TaskGroup
 
 from aswarm._log import runs as log
 from aswarm._log.runs import TakeOptions
-from aswarm._log.stored import Conflict, RunRecord, RunStatus
-from aswarm._log.texts import database_text, is_database_text
+from aswarm._log.stored import Conflict, RunRecord, RunStatus, database_text, is_database_text
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
 from aswarm._runtime import clocks
@@ -39,11 +38,10 @@ from aswarm.conversations._base import SQLStore
 
 from . import _starting
 from ._attempt import Execution
-from ._errors import ConversationNotFound, RunActive, RunNotFound, ShuttingDown, TooManyRuns
 from ._notifier import Notifier, Poll
 from ._prepared import Setup
 from ._registry import Registry
-from ._requests import Limits, NewRun
+from ._requests import ConversationNotFound, Limits, NewRun, RunActive, RunNotFound, ShuttingDown, TooManyRuns
 from ._run import Run
 
 _Records: TypeAlias = list[RunRecord]  # in the class, `list` is a method

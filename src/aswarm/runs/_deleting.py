@@ -16,9 +16,8 @@ from aswarm._record.entries import now
 from aswarm._sql.database import Database
 from aswarm._sql.transactions import Transaction, chunks, marks
 
-from ._errors import ConversationNotFound, RunActive
 from ._prepared import conversation_key
-from ._requests import Limits
+from ._requests import ConversationNotFound, Limits, RunActive
 from ._starting import close_open_calls
 
 _OF_CONVERSATION = '"user" = ? AND conversation = ?'

@@ -15,12 +15,11 @@ from functools import cached_property
 from typing import Any, Literal, Self, cast
 from urllib.parse import quote
 
-from aswarm._log.stored import asker, revision_of
-from aswarm._log.texts import checked_context, checked_id
+from aswarm._log.stored import asker, checked_context, checked_id, revision_of
 from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker, ErrorText, general_error
 from aswarm._record.entry_recorder import EntryRecorder
-from aswarm._record.fold import fold
+from aswarm._record.fold import fold, recorded_response
 from aswarm._run.handlers import Handlers
 from aswarm._run.options import ResultStore, RunOptions, RunOwner
 from aswarm._run.state import RunState
@@ -36,7 +35,7 @@ from aswarm._values.json import from_fields, is_object
 from aswarm._values.messages import Message, normalize
 from aswarm._values.run_keywords import Messages
 from aswarm.conversations import Change, Stored
-from aswarm.conversations._changes import (
+from aswarm.conversations._sink import (
     common_messages,
     storable,
     with_new,
@@ -45,11 +44,18 @@ from aswarm.conversations._changes import (
 )
 
 from ._answers import decisions
-from ._errors import AgentNotFound, AnswersRefused, ConversationNotFound, InvalidRequest
 from ._extras import with_client, with_request_log
-from ._requests import ClientTool, Limits, NewRun, messages_of
-from ._traces import trace_headers
-from ._unreplayed import recorded_response
+from ._requests import (
+    AgentNotFound,
+    AnswersRefused,
+    ClientTool,
+    ConversationNotFound,
+    InvalidRequest,
+    Limits,
+    NewRun,
+    messages_of,
+    trace_headers,
+)
 
 _MAX_ID_LENGTH = 200
 TASK_MODEL = "helper"  # the name under which clients find the agent for titles and similar tasks

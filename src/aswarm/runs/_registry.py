@@ -15,26 +15,23 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from aswarm._log import runs as log
-from aswarm._log.stored import RunRecord
-from aswarm._log.texts import is_database_text
+from aswarm._log.stored import RunRecord, is_database_text
 from aswarm._record.entries import Entry, entries_of, now
 from aswarm._record.fold import whole_end
 from aswarm._runtime import clocks
 from aswarm._runtime.backend import BackgroundTask
 from aswarm._sql.database import Database
-from aswarm._sql.liveness import Liveness
-from aswarm._sql.processes import Processes
+from aswarm._sql.processes import Liveness, Processes
 from aswarm._values.errors import StoreError
 from aswarm._values.text import NO_RUN
 
 from . import _starting
 from ._attempt import Execution
 from ._deleting import Deleter
-from ._errors import KeyReused, RunNotFound
 from ._live import LiveLog
 from ._notifier import Notifier, closed_before_end
 from ._prepared import PreparedRun, Setup, conversation_key
-from ._requests import NewRun
+from ._requests import KeyReused, NewRun, RunNotFound
 
 if TYPE_CHECKING:
     from ._base import Runs

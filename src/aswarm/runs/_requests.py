@@ -7,25 +7,221 @@ Security: On the native, Vercel and AG-UI wires, a request adds only messages of
 the server.
 
 Security: `Limits` bounds the runs of a user and of the service.
+
+`ContextEdit`: a change of the context variables of a conversation by its operator, recorded with a run. No I/O.
+
+The trace of a request, as headers of W3C Trace Context.
+
+The errors of `Runs`: requests that were refused, and changed nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any, Literal, Self, TypeAlias
 
-from aswarm._log.stored import DisconnectPolicy
-from aswarm._log.texts import is_database_text
+from aswarm._log.stored import DisconnectPolicy, checked_context, is_database_text
 from aswarm._values.budget import OF_A_WEB_SERVICE, checked_max_turns
-from aswarm._values.errors import ConfigurationError
-from aswarm._values.json import shown
+from aswarm._values.errors import AswarmError, ConfigurationError
+from aswarm._values.json import is_object, shown
 from aswarm._values.messages import Message
 
-from ._context_edit import ContextEdit
-from ._errors import invalid
+_SHOWN = 100
+
+
+class RequestRefused(AswarmError):  # noqa: N818 - named after the event
+    """Base class of the errors of `Runs`: a request that was refused, and changed nothing.
+
+    `code`: the name of the error for clients.
+    """
+
+    code: str = "refused"
+
+
+class InvalidRequest(RequestRefused):
+    """A request that cannot be served.
+
+    Args:
+        message: The text for people.
+        code: The name of the error for programs.
+        param: The field of the body with the fault, or None.
+    """
+
+    def __init__(self, message: str, *, code: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.param = param
+
+
+class RunNotFound(RequestRefused):
+    """The user has no such run, or its log was deleted."""
+
+    code = "run_not_found"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"there is no run {run_id!r}")
+
+
+class ConversationNotFound(RequestRefused):
+    """The user has no such conversation."""
+
+    code = "conversation_not_found"
+
+    def __init__(self, conversation: str) -> None:
+        super().__init__(f"there is no conversation {conversation!r}")
+
+
+class AgentNotFound(RequestRefused):
+    """There is no agent of this name."""
+
+    code = "agent_not_found"
+
+    def __init__(self, name: str, near: str = "") -> None:
+        super().__init__(f"there is no agent {name!r}" + (f"; did you mean {near!r}?" if near else ""))
+
+
+class RunActive(RequestRefused):
+    """The conversation has an active run, `run_id`, which a client can read or cancel."""
+
+    code = "run_active"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"the conversation has a running run, {run_id!r}; read it, or cancel it")
+        self.run_id = run_id
+
+
+class TooManyRuns(RequestRefused):
+    """The user or the service (`whose`) has reached its limit of concurrent runs. `retry_after`: seconds to wait."""
+
+    def __init__(self, whose: Literal["user", "service"], retry_after: float = 5) -> None:
+        super().__init__(f"the {whose} has reached the limit of concurrent runs; wait until one of these runs ends")
+        self.code: str = "too_many_runs" if whose == "user" else "service_full"
+        self.retry_after: int = math.ceil(retry_after)
+
+
+class ShuttingDown(RequestRefused):
+    """The service is shutting down and starts no more runs. `retry_after`: seconds to wait."""
+
+    code = "shutting_down"
+    retry_after: int = 1
+
+    def __init__(self) -> None:
+        super().__init__("the service is shutting down; send the request again in a moment")
+
+
+class KeyReused(RequestRefused):
+    """The idempotency key, or the run id, belongs to a run of another request."""
+
+    code = "key_reused"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"this key belongs to the run {run_id!r}, which another request started; send a new key")
+        self.run_id = run_id
+
+
+class AnswersRefused(RequestRefused):
+    """Answers that do not fit the open calls, for example an answer to a call that is not open."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+# --- values of clients ---
+
+
+def invalid(param: str, expected: str, value: object) -> InvalidRequest:
+    """Return the error for a value of the wrong form."""
+    return fault_at(param, f"{param} must be {expected}, not {shown(value, _SHOWN)}")
+
+
+def fault_at(param: str, message: str) -> InvalidRequest:
+    """Return the error for a fault in this field of the body."""
+    return InvalidRequest(message, code="invalid_request", param=param)
+
+
+def an_object(value: object, param: str) -> Mapping[str, Any]:
+    """Return the value if it is a JSON object. Raises InvalidRequest."""
+    if not is_object(value):
+        raise invalid(param, "an object", value)
+    return value
+
+
+def trace_headers() -> dict[str, str]:
+    """Return the headers of the current span, or an empty dict if there is no span."""
+    headers: dict[str, str] = {}
+    if "opentelemetry.trace" in sys.modules:  # a program without this module makes no spans
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+        TraceContextTextMapPropagator().inject(headers)
+    return headers
+
+
+@contextmanager
+def in_trace(headers: Mapping[str, str]) -> Generator[None]:
+    """Make the span of the headers the parent of the spans that start in the block.
+
+    A task inherits the trace of the task that started it. Only a queued run and a run in another process need these headers.
+    """
+    if not headers or "opentelemetry.trace" not in sys.modules:
+        yield
+        return
+    from opentelemetry.context import attach, detach  # noqa: PLC0415
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+    token = attach(TraceContextTextMapPropagator().extract(headers))
+    try:
+        yield
+    finally:
+        detach(token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextEdit:
+    """A change of the context variables before a run. The first entry of the run has the names of the changed variables.
+
+    Args:
+        changes: The new values, which must be JSON.
+        removed: The names of the variables to remove.
+        revision: The revision of the conversation that the operator has seen; empty for a new conversation. If the conversation
+            has changed since, the run is refused with AnswersRefused.
+
+    Raises:
+        ConfigurationError: If a value of `changes` is not JSON.
+    """
+
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    removed: Sequence[str] = ()
+    revision: str
+
+    def __post_init__(self) -> None:
+        checked_context(self.changes)
+        try:
+            json.dumps(dict(self.changes), allow_nan=False)
+        except ValueError as error:
+            raise ConfigurationError(f"the changes of the context must be JSON: {error}") from error
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all changed and removed variables."""
+        return sorted({*self.changes, *self.removed})
+
+    def applied_to(self, context: Mapping[str, Any], revision: str) -> dict[str, Any]:
+        """Return the context variables after the change. Raises AnswersRefused if the conversation has another revision."""
+        if revision != self.revision:
+            text = "the conversation has changed since its context was loaded; load it again, and repeat the change"
+            raise AnswersRefused(text, code="conflict")
+        gone = {*self.removed}  # the list may be long
+        kept = {key: value for key, value in context.items() if key not in gone}
+        return {**kept, **checked_context(self.changes)}
+
 
 WhileRunning: TypeAlias = Literal["refuse", "wait", "replace"]
 """What happens to a new message while a run of its conversation is active. "refuse": it raises RunActive. "wait": it waits for the

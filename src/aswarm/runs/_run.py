@@ -17,8 +17,7 @@ from aswarm._values.run_keywords import Messages
 
 from . import _base  # the module, because it imports this one
 from ._answers import answers_of
-from ._errors import AnswersRefused, RunActive
-from ._requests import NewRun, WhileRunning
+from ._requests import AnswersRefused, NewRun, RunActive, WhileRunning
 from ._starting import ending_of
 
 

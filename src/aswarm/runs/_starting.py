@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, Unpack
 from aswarm._log import conversations as _statements
 from aswarm._log import runs as log
 from aswarm._log.runs import Ending, LogRow, Takeover
-from aswarm._log.stored import Change, Conflict, RunRecord, Stored, revisions_of
-from aswarm._log.texts import checked_context
+from aswarm._log.stored import Change, Conflict, RunRecord, Stored, checked_context, revisions_of
 from aswarm._record.entries import Entry, entries_of
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.fold import Folded, fold
@@ -22,12 +21,11 @@ from aswarm._values.agent import UnknownCall
 from aswarm._values.decisions import OpenCall
 from aswarm._values.json import from_fields
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, has_started_inside, tool_message
-from aswarm.conversations._changes import closed, common_messages
+from aswarm.conversations._sink import closed, common_messages
 
-from ._errors import AnswersRefused, RunActive, TooManyRuns
 from ._live import LiveLog
 from ._prepared import PreparedRun, Setup, conversation_key
-from ._requests import Limits, NewRun
+from ._requests import AnswersRefused, Limits, NewRun, RunActive, TooManyRuns
 
 
 class StartAgain(Exception):  # noqa: N818 - it is no error

@@ -13,11 +13,11 @@ from aswarm._sql.transactions import Transaction
 from ._attempt import Execution
 from ._base import NO_USER
 from ._deleting import purgeable
-from ._errors import an_object, fault_at, invalid
 from ._live import LiveEntries, LiveLog
 from ._notifier import Notifier
 from ._prepared import TASK_MODEL, conversation_id, conversation_key, user_prefix
 from ._registry import Registry
+from ._requests import an_object, fault_at, invalid
 from ._run import Run
 from ._show import check_show, shown_messages
 

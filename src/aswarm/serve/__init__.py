@@ -7,7 +7,7 @@ client sends are only data: they never replace the history of the server.
 Security: A service does not start without `auth`, and answers a request without a user with 401.
 """
 
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import how_to_install
 
@@ -15,11 +15,11 @@ try:
     from ._auth import Auth, bearer, local_only
     from ._endpoints import error_response
     from ._own_routes import respond, stream_response
-    from ._playground import Playground
     from ._responses import Wire, frames
+    from ._served import Playground
     from ._service import Service, create_app
     from .wires.agui.encoder import AGUIWire
-    from .wires.native.encoder import NativeWire
+    from .wires.native.wire import NativeWire
     from .wires.openai.encoder import OpenAIWire
     from .wires.vercel.encoder import VercelWire
 except ImportError as error:

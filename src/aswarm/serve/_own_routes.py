@@ -24,7 +24,7 @@ from aswarm.runs.executors import LiveEntries, check_show
 
 from ._endpoints import Refusal, refusal_response
 from ._responses import HEARTBEAT_SECONDS, LogStream, StreamResponse, Wire, read_frames, while_connected
-from .wires.native.encoder import NativeWire
+from .wires.native.wire import NativeWire
 
 logger = logging.getLogger("aswarm")
 

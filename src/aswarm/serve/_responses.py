@@ -25,7 +25,7 @@ from aswarm._values.errors import ConfigurationError
 from aswarm.runs import Run, RunNotFound, Show, show_answers
 from aswarm.runs.executors import LiveEntries, Notifier, check_show, registry_of
 
-from .wires.sse import HEARTBEAT, RECONNECT
+from .wires.turns import HEARTBEAT, RECONNECT
 
 # A proxy that compresses a stream would also buffer it: RFC 9111, section 5.2.2.6. The second header stops the buffering of nginx:
 # https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering

@@ -1,8 +1,11 @@
-"""`Served`: what the routes of one `Service` share: its runs, and its keywords in the form that they read."""
+"""`Served`: what the routes of one `Service` share: its runs, and its keywords in the form that they read.
+
+`Playground`: the rights of the users of the page, and its first questions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
@@ -10,10 +13,52 @@ from weakref import WeakValueDictionary
 import anyio
 from starlette.requests import Request
 
+from aswarm._values.errors import ConfigurationError
 from aswarm.runs import DisconnectPolicy, Run, Runs, Show, WhileRunning
 
 from ._auth import Auth
-from ._playground import Playground
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Playground:
+    """The page of a service for developers, for `Service(page=Playground(...))`. By default its users may only talk to the agents.
+
+    The rights also apply to requests without the page.
+
+    Args:
+        models: The models that a user may choose for a run, in place of the models of its agents; or "any".
+        context_edits: Whether a user may change all context variables of their conversations.
+        questions: First messages that the page offers in a new conversation.
+        prompts: Open `MCPServer`s. A user may put their prompts into the message box, and see them before they are sent.
+
+    Raises:
+        ConfigurationError: If `models` is a text other than "any", or `questions` is a text.
+    """
+
+    models: Collection[str] | Literal["any"] = ()
+    context_edits: bool = False
+    questions: Sequence[str] = ()
+    prompts: Sequence[Any] = ()  # the package of MCPServer is an extra
+
+    def __post_init__(self) -> None:
+        if isinstance(self.models, str) and self.models != "any":
+            raise ConfigurationError(f'models must be a list of models, or "any", not {self.models!r}')
+        if isinstance(self.questions, str):
+            raise ConfigurationError("questions must be a list of texts, not a text")
+
+    def allows(self, model: str) -> bool:
+        """Return whether a user may choose this model."""
+        return self.models == "any" or model in self.models
+
+
+def playground_of(page: object) -> Playground | None:
+    """Return the playground of the argument `page` of a service, or None for False."""
+    if isinstance(page, Playground):
+        return page
+    if isinstance(page, bool):
+        return Playground() if page else None
+    raise ConfigurationError(f"page must be True, False or a Playground(...), not {page!r}")
+
 
 WireName: TypeAlias = Literal["agui", "vercel", "openai"]
 ClientNotes: TypeAlias = Literal["refuse", "message", "system"]

@@ -50,12 +50,10 @@ from aswarm.runs import (
 from aswarm.runs.executors import check_show
 
 from ._auth import Auth, host_name, is_origin_allowed, without_port
-from ._conversation_routes import conversation_routes
 from ._endpoints import Refusal, json_response, refusal_response
-from ._page_routes import page_routes
-from ._playground import Playground, playground_of
+from ._page_routes import conversation_routes, page_routes
 from ._responses import on_shutdown_signal
-from ._served import ClientNotes, ContextHook, Served, WireName
+from ._served import ClientNotes, ContextHook, Playground, Served, WireName, playground_of
 from .wires.agui.routes import agui_routes
 from .wires.native.routes import native_routes
 from .wires.openai.routes import openai_error, openai_routes

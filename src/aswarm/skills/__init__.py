@@ -9,7 +9,7 @@ A folder of skills is trusted like the code of the program: its texts are instru
 which the extra `skills` installs.
 """
 
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import how_to_install
 
@@ -18,8 +18,7 @@ try:
 except ImportError as error:
     raise ConfigurationError(f"aswarm.skills needs the package pyyaml: {how_to_install('skills')} ({error})") from error
 
-from ._skill import Skill
-from ._skills import Skills, skills
+from ._skills import Skill, Skills, skills
 
 __all__ = ["Skill", "Skills", "skills"]
 

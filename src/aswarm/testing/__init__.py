@@ -9,7 +9,7 @@ check the requests that were sent.
     check_history(response.messages)
 """
 
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 
 from ._answer import ScriptedAnswer, ScriptedCall, call
 from ._history import check_history

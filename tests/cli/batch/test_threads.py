@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from aswarm.cli.commands.batch import stopping
-from aswarm.cli.commands.batch.stopping import finish
-from aswarm.cli.commands.batch.threads import DaemonWorker, in_thread
+from aswarm.cli.commands.batch import command as stopping
+from aswarm.cli.commands.batch.command import finish
+from aswarm.cli.commands.batch.output import DaemonWorker, in_thread
 from tests.support.runtime.virtual_time import virtual_backend
 
 # --- reading ---
@@ -153,7 +153,7 @@ def test_sigterm() -> None:
             done.append("cleaned up")
 
     with pytest.raises(stopping.Terminated):
-        stopping.run(main())
+        stopping.run_until_sigterm(main())
     assert done == ["cleaned up"]
     assert issubclass(stopping.Terminated, KeyboardInterrupt)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -167,7 +167,7 @@ def test_without_signal_handlers() -> None:
         done.append("done")
 
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(stopping.run, main()).result()
+        pool.submit(stopping.run_until_sigterm, main()).result()
     assert done == ["done"]
 
 

@@ -17,8 +17,7 @@ from openai import OpenAI
 
 from aswarm import Agent, Response, Swarm
 from aswarm._blocking.caller import Caller
-from aswarm._blocking.event_loop import EventLoopThread
-from aswarm._blocking.interrupts import Interrupts
+from aswarm._blocking.event_loop import EventLoopThread, Interrupts
 from aswarm.testing import ScriptedAnswer, ScriptedModel
 from tests.support.blocking.plain_client import BlockingClient, Step, as_answer
 from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse, whole

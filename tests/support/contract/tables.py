@@ -18,7 +18,7 @@ import anyio
 
 from aswarm._log.conversations import SCHEMA as STORE
 from aswarm._log.items import SCHEMA as JOURNAL
-from aswarm.cli._exits import ExitCode
+from aswarm.cli._command import ExitCode
 from docs._site import reference, signatures
 from tests.support.contract import scenes
 

@@ -17,8 +17,7 @@ import anyio.abc
 from anyio.streams.tls import TLSListener
 
 from aswarm.testing import ScriptedAnswer
-from aswarm.testing._scripted_model import chunks, completion
-from aswarm.testing._scripted_responses import response, response_events
+from aswarm.testing._scripted_model import chunks, completion, response, response_events
 
 
 @dataclass

@@ -300,7 +300,7 @@ FAULTS = (
     ),
     fault(
         "a token of a limiter is never released",
-        "_runtime/limiters.py",
+        "_runtime/backend.py",
         "        limiter.release_on_behalf_of(borrower)\n",
         "        pass\n",
         "middlewares",
@@ -473,7 +473,7 @@ FAULTS = (
     ),
     fault(
         "two processes with two paths of one file do not see each other",
-        "_sql/liveness.py",
+        "_sql/processes.py",
         "self._path = Path(path).resolve()",
         "self._path = Path(path)",
         tests=("tests/sql/test_processes.py::test_a_file_with_two_paths_has_the_same_locks",),

@@ -9,7 +9,7 @@ import click
 
 from aswarm import Swarm
 from aswarm._values.settings import ApiName
-from aswarm.cli._command import command
+from aswarm.cli._command import command, writing
 from aswarm.cli._load import load_agent
 from aswarm.cli._options import (
     AGENT_HELP,
@@ -22,7 +22,6 @@ from aswarm.cli._options import (
     skills_option,
     store_options,
 )
-from aswarm.cli._output import writing
 
 
 @command("chat", text=f"Talk with AGENT.\n\n{AGENT_HELP}")

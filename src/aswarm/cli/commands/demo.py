@@ -10,8 +10,7 @@ import click
 from aswarm import Swarm
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.text import counted
-from aswarm.cli._command import command
-from aswarm.cli._output import reserve_stdout, write
+from aswarm.cli._command import command, reserve_stdout, write
 from aswarm.cli._server import LOOPBACK, port_option, serve_until_stopped
 from aswarm.cli.demo_agents import triage
 

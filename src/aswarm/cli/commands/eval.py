@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from aswarm._swarm import AsyncSwarm
-from aswarm.cli._command import command
-from aswarm.cli._exits import CommandFailed, ExitCode
+from aswarm.cli._command import CommandFailed, ExitCode, command, log_as_notes, reserve_stdout, write, writing
 from aswarm.cli._load import load_agent, put_on_path
 from aswarm.cli._options import (
     budget_option,
@@ -20,7 +19,6 @@ from aswarm.cli._options import (
     max_turns_option,
     provider_options,
 )
-from aswarm.cli._output import log_as_notes, reserve_stdout, write, writing
 
 if TYPE_CHECKING:
     from aswarm._values.budget import Budget

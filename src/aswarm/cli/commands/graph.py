@@ -9,11 +9,9 @@ from pathlib import Path
 
 import click
 
-from aswarm.cli._command import command
-from aswarm.cli._exits import CommandFailed, SetupError
+from aswarm.cli._command import CommandFailed, SetupError, command, writing
 from aswarm.cli._load import load_agent
 from aswarm.cli._options import AGENT_HELP
-from aswarm.cli._output import writing
 from aswarm.graph import Graph, agent_graph
 
 _PICTURES = ("svg", "png")

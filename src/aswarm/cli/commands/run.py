@@ -26,8 +26,7 @@ from aswarm._values.messages import is_refused
 from aswarm._values.output import answer_text
 from aswarm._values.settings import ApiName
 from aswarm._values.text import counted, one_line
-from aswarm.cli._command import command
-from aswarm.cli._exits import ExitCode, SetupError
+from aswarm.cli._command import ExitCode, SetupError, command, details_of, output_of, reserve_stdout, write, writing
 from aswarm.cli._load import load_agent, load_output
 from aswarm.cli._options import (
     AGENT_HELP,
@@ -41,7 +40,6 @@ from aswarm.cli._options import (
     skills_option,
     store_options,
 )
-from aswarm.cli._output import details_of, output_of, reserve_stdout, write, writing
 
 if TYPE_CHECKING:
     from aswarm._swarm import AsyncSwarm

@@ -14,8 +14,7 @@ import click
 
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
-from aswarm.cli._command import AppCommand, command
-from aswarm.cli._exits import SetupError
+from aswarm.cli._command import AppCommand, SetupError, command
 from aswarm.cli._load import extra, load_runs
 from aswarm.cli._options import count_option
 from aswarm.cli._server import received
@@ -78,7 +77,7 @@ async def _drain_at_once(runs: DurableRuns, signals: AsyncIterator[int]) -> None
 
 def _durable(target: str) -> DurableRuns:
     with extra("durable", "durable runs need"):
-        from aswarm.durable import DurableRuns  # noqa: PLC0415 - only once it is needed
+        from aswarm.durable import DurableRuns  # noqa: PLC0415 - as above
     loaded = load_runs(target)
     if not isinstance(loaded, DurableRuns):
         raise SetupError(f"{target} must be a DurableRuns, or a function that returns one, not {type(loaded).__name__}")

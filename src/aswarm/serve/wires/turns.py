@@ -1,4 +1,7 @@
-"""State of the current turn. The wires of AG-UI and of Vercel make their frames from it."""
+"""State of the current turn. The wires of AG-UI and of Vercel make their frames from it.
+
+Frames of server-sent events: data, a heartbeat, and the time after which a client reconnects.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,16 @@ from aswarm._values.messages import (
     call_name,
     text_of,
 )
+
+MEDIA_TYPE = "text/event-stream"
+HEARTBEAT = b":\n\n"  # a comment, which clients ignore; it keeps a proxy from closing a silent connection
+# If a stream ends before its run, its last frame makes a browser reconnect to a service that restarts, after a second.
+RECONNECT = b"retry: 1000\n\n"
+
+
+def data_frame(data: bytes) -> bytes:
+    """Return a server-sent event with one line of data."""
+    return b"data: %b\n\n" % data
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@
 A universe has a virtual clock, so its delays take no time. Equal seeds are equal universes.
 """
 
-from aswarm._values import public as _public
+from aswarm._values import public_names as _public
 
 from ._clients import Clients
 from ._crash import Crash

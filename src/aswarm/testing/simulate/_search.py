@@ -19,12 +19,10 @@ from typing import Any, TypeAlias
 
 from aswarm._record.entries import Entry, as_json
 
-from ._crash import STEP_OF_CRASH
-from ._files import files_of
+from ._crash import STEP_OF_CRASH, funeral
+from ._files import files_of, simulated
 from ._invariants import DEFAULT_INVARIANTS, context_as_sequential
 from ._loop import Deadlock, Endless, ProcessLoop, RealLoop, UniverseLoop, interrupting, ordered_scopes
-from ._process import funeral
-from ._threads import simulated
 from ._world import START, World
 
 Program: TypeAlias = Callable[[World], Awaitable[object]]

@@ -28,7 +28,7 @@ from aswarm.extensions import Handlers, Middleware, Started, ToolCall, ToolOutco
 from ._loop import Owner, UniverseLoop
 
 if TYPE_CHECKING:
-    from ._process import Process
+    from ._crash import Process
 
 
 class RunEntries:

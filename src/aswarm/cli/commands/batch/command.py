@@ -1,10 +1,15 @@
-"""`aswarm batch`: `AsyncSwarm.batch` runs many conversations from a file concurrently."""
+"""`aswarm batch`: `AsyncSwarm.batch` runs many conversations from a file concurrently.
+
+Stops a batch after SIGTERM, which docker, systemd and slurm send. The stop waits for work that must not be cut off.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing, suppress
 from typing import Any, Literal, TextIO, get_args
 
 import click
@@ -15,19 +20,65 @@ from aswarm._values.agent import Agent
 from aswarm._values.settings import Transport
 from aswarm._values.text import counted
 from aswarm.batch import BatchResult, Item
-from aswarm.cli._command import command
-from aswarm.cli._exits import ExitCode
+from aswarm.cli._command import ExitCode, command, reserve_stdout
 from aswarm.cli._load import load_agent
 from aswarm.cli._options import AGENT_HELP, budget_option, context_option, max_turns_option, provider_options
-from aswarm.cli._output import reserve_stdout
 
-from . import stopping
 from .durable import durable_batch
 from .options import CommandOptions
-from .output import FAILED, PATIENCE, BatchOutput, RejectedLines, line_of, open_output, rejected_path, status_of
+from .output import (
+    FAILED,
+    PATIENCE,
+    BatchOutput,
+    RejectedLines,
+    in_thread,
+    line_of,
+    open_output,
+    rejected_path,
+    status_of,
+)
 from .progress import Counts, Reporter, reporting
 from .readers import BadLine, InputRecord, count, records_in
-from .threads import in_thread
+
+
+class Terminated(KeyboardInterrupt):
+    """The process got SIGTERM, which stops a batch like Ctrl-C. Only the exit code differs."""
+
+
+def run_until_sigterm(main: Coroutine[Any, Any, None]) -> None:
+    """Run the coroutine with `asyncio.run`. SIGTERM cancels the coroutine; after its end, this function raises Terminated.
+
+    On Windows and outside the main thread, signals keep their usual effect, because asyncio cannot handle them there.
+    """
+    try:
+        asyncio.run(_cancelled_by_sigterm(main))
+    except asyncio.CancelledError:
+        raise Terminated from None
+
+
+async def _cancelled_by_sigterm(main: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.ensure_future(main)
+    with suppress(RuntimeError):  # its subclass NotImplementedError is the error of Windows
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await task
+
+
+async def finish(work: Coroutine[Any, Any, None], seconds: float) -> None:
+    """Await the work. If the caller is cancelled, still wait for the work, at most this number of seconds."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.add_done_callback(_retrieve)
+        await asyncio.wait([task], timeout=seconds)
+        raise
+    task.result()
+
+
+def _retrieve(task: asyncio.Future[None]) -> None:
+    """Retrieve the exception of the task. Otherwise asyncio would log it as "never retrieved"."""
+    _ = task.cancelled() or task.exception()
+
 
 _ATTEMPTS = 3
 
@@ -155,14 +206,14 @@ class _BatchRun:
         """Run all items, and report on stderr. Returns the exit code."""
         try:
             with reporting(self._counts, stderr, bar=bar) as self._reporter:
-                stopping.run(self._run())
+                run_until_sigterm(self._run())
         except BaseException as error:
             is_interrupted = isinstance(error, KeyboardInterrupt)
             if is_interrupted or self._counts.statuses:
                 self._summarize(stderr, "no item has finished", f"Stopped. {self._options.resume_hint()}")
             if not is_interrupted:
                 raise
-            return ExitCode.TERMINATED if isinstance(error, stopping.Terminated) else ExitCode.INTERRUPTED
+            return ExitCode.TERMINATED if isinstance(error, Terminated) else ExitCode.INTERRUPTED
         finally:
             self._rejected.close()
         self._summarize(stderr, "nothing to do", *self._stopped_by_a_failure())
@@ -191,7 +242,7 @@ class _BatchRun:
         ):
             async for outcome in outcomes:
                 # `finish` completes the record even if the batch is cancelled, so that each written line is also counted.
-                await stopping.finish(self._record(outcome), PATIENCE)
+                await finish(self._record(outcome), PATIENCE)
 
     async def _items(self) -> AsyncGenerator[Item]:
         async with aclosing(in_thread(records_in(self._options.source, self._options.input_format))) as records:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from aswarm.cli._exits import SetupError
+from aswarm.cli._command import SetupError
 
 from .output import rejected_path
 from .readers import InputFormat, format_of

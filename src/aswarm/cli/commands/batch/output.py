@@ -1,18 +1,26 @@
 """The output of `aswarm batch`: a line for each outcome, and another file for the rejected lines of the input.
 
 Lines are only appended. Each line is passed to the operating system at once. So a killed process loses no line that it counted.
+
+Input and output in threads: a slow file, a silent pipe or a reader that pauses must not block the event loop.
+
+The threads are daemons. So the process does not wait for a thread that is stuck in a system call.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
 from io import RawIOBase, UnsupportedOperation
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self, TextIO
+from queue import SimpleQueue
+from typing import Any, BinaryIO, NamedTuple, Self, TextIO, TypeVar, cast
 
 from aswarm._runtime.files import lock
 from aswarm._values.agent import Response
@@ -20,11 +28,61 @@ from aswarm._values.json import is_array, is_object, jsonable, shown
 from aswarm._values.messages import is_refused
 from aswarm.batch import BatchResult
 from aswarm.batch._item import response_of
-from aswarm.cli._exits import SetupError
-from aswarm.cli._output import STDOUT, details_of, output_of, writing
+from aswarm.cli._command import STDOUT, SetupError, details_of, output_of, writing
 
 from .readers import BadLine, InputRecord
-from .threads import DaemonWorker
+
+T = TypeVar("T")
+
+
+async def in_thread(items: Generator[T]) -> AsyncGenerator[T]:
+    """Yield the items. A thread reads an item when the caller asks for it. Raises the errors of the thread.
+
+    If the caller stops early, this does not wait for the thread. When the current read returns, the thread closes `items`.
+    """
+    worker, end = DaemonWorker("aswarm input"), cast("T", object())
+    try:
+        while (item := await worker.call(partial(next, items, end))) is not end:
+            yield item
+    finally:
+        worker.close(items.close, 0)
+
+
+class DaemonWorker:
+    """A daemon thread that makes calls one after another, in the order in which they were requested."""
+
+    def __init__(self, name: str) -> None:
+        self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while (requested := self._queue.get()) is not None:
+            future, call = requested
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001 - thrown into the step, which handles or raises it
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+    async def call(self, call: Callable[[], T]) -> T:
+        """Make the call in the thread, and return its result. Raises the errors of the call.
+
+        A cancellation skips a call that has not started. If the call has started, a cancellation only ends the waiting.
+        """
+        future = Future[T]()
+        self._queue.put((future, call))
+        return await asyncio.wrap_future(future)
+
+    def close(self, last: Callable[[], None], seconds: float) -> None:
+        """Make a last call in the thread. Then wait for the end of the thread, at most this number of seconds."""
+        self._queue.put((Future[None](), last))
+        self._queue.put(None)
+        self._thread.join(seconds)
+
 
 FAILED = "error"
 _LINE_START = b'{"id": '  # each line starts so; another line that is not JSON is from another program

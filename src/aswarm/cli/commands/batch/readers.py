@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, TextIO
 
 from aswarm._values.decisions import Resume, recorded_resume, resume_from_json
 from aswarm._values.json import is_array, is_object, shown
-from aswarm.cli._exits import SetupError
+from aswarm.cli._command import SetupError
 
 _DELIMITERS = ",;\t"
 _LINE = 60  # characters of a value in a message

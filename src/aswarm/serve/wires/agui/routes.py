@@ -14,7 +14,7 @@ from aswarm.runs import AnswersRefused
 from aswarm.serve._endpoints import Refusal, endpoint, last_run, new_run, read_json, start, stream
 from aswarm.serve._responses import HEADERS
 from aswarm.serve._served import Served
-from aswarm.serve.wires.sse import MEDIA_TYPE, data_frame
+from aswarm.serve.wires.turns import MEDIA_TYPE, data_frame
 
 from .encoder import VERSION, AGUIWire
 from .input import agui_request, results_in

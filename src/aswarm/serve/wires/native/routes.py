@@ -16,8 +16,7 @@ from aswarm.serve._endpoints import endpoint, json_response, new_run, place_of, 
 from aswarm.serve._own_routes import respond
 from aswarm.serve._served import Served
 
-from .encoder import NativeWire
-from .input import native_request
+from .wire import NativeWire, native_request
 
 _LONGEST_SECONDS = 365 * 86400.0
 

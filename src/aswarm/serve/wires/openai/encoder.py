@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from aswarm._record.entries import Entry, as_json, call_id
-from aswarm.serve.wires.sse import MEDIA_TYPE, data_frame
-from aswarm.serve.wires.turns import public_error, tokens
+from aswarm.serve.wires.turns import MEDIA_TYPE, data_frame, public_error, tokens
 
 DONE = b"data: [DONE]\n\n"
 _FINISH = {"max_turns": "length", "budget": "length"}

@@ -35,8 +35,7 @@ from aswarm.serve._served import Served
 from aswarm.serve.wires.requests import ClientRequest
 
 from .encoder import OpenAIWire, error_body, failure_head, model_body, models_body, whole_completion
-from .input import ChatRequest, chat_request, unknown_model
-from .parameters import check_for_responses
+from .input import ChatRequest, chat_request, check_for_responses, unknown_model
 
 # Open WebUI sends the second header if its ENABLE_FORWARD_USER_INFO_HEADERS is set.
 _CONVERSATION = ("x-conversation-id", "x-openwebui-chat-id")

@@ -12,8 +12,7 @@ from typing import Any
 from aswarm._record.entries import Entry, as_json
 from aswarm._run.resuming import DENIED
 from aswarm._values.json import is_object
-from aswarm.serve.wires.sse import MEDIA_TYPE, data_frame
-from aswarm.serve.wires.turns import TurnCall, Turns, json_object, public_error, tokens
+from aswarm.serve.wires.turns import MEDIA_TYPE, TurnCall, Turns, data_frame, json_object, public_error, tokens
 
 DONE = b"data: [DONE]\n\n"
 _NOT_JSON = "The arguments are not a JSON object."

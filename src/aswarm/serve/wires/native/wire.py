@@ -1,10 +1,16 @@
-"""Reader of the requests of the native routes."""
+"""Reader of the requests of the native routes.
+
+Encoder of the native wire: each entry of the log is one server-sent event. Its `id` is the number (`seq`) of the entry.
+
+A browser's `EventSource` sends the last id when it reconnects. So a reader gets each entry once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from aswarm._record.entries import Entry
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_object
 from aswarm.runs import CallAnswer, ContextEdit
@@ -20,6 +26,22 @@ from aswarm.serve.wires.requests import (
     an_optional_text,
     user_content,
 )
+from aswarm.serve.wires.turns import MEDIA_TYPE
+
+
+class NativeWire:
+    """The native wire: each entry is a server-sent event. Its id is the number of the entry; its data is the entry as JSON.
+
+    The wire has no state, so all readers get the same frames.
+    """
+
+    media_type: str = MEDIA_TYPE
+    headers: Mapping[str, str] = {}
+
+    def encode(self, entry: Entry) -> list[bytes]:
+        """Return the frames of the next entry."""
+        return [b"id: %d\ndata: %b\n\n" % (entry.seq, entry.to_json())]
+
 
 _KEYS = ("text", "content", "answers", "continue", "regenerate", "agent", "model", "context", "on_disconnect")
 _ANSWER_KEYS = ("call", "run", "approve", "content", "arguments", "expected", "reason")
