@@ -104,9 +104,14 @@ class Entry:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry as a JSON object for readers: `seq`, `at`, `type`, then the public fields."""
-        joined = {} if self.first is None else {"first": self.first}
-        shown = {key: value for key, value in self.fields.items() if key[0] != "_"}
-        return {"seq": self.seq, "at": self.at_ms, "type": self.type, **joined, **shown}
+        data: dict[str, Any] = {"seq": self.seq, "at": self.at_ms, "type": self.type}
+        if self.first is not None:
+            data["first"] = self.first
+        data |= self.fields
+        for key in self.fields:
+            if key[0] == "_":
+                del data[key]
+        return data
 
     def to_log(self) -> bytes:
         """Return the line of the entry in the log. Half a surrogate pair, which a model may send, does not change."""

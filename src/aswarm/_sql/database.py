@@ -150,7 +150,7 @@ class Database(ABC):
                 by_loop.setdefault(job.call_soon, []).append(job.event)
         for call_soon, events in by_loop.items():
             with suppress(RuntimeError):  # the loop is closed, so no task waits
-                call_soon(_set_all, events)
+                call_soon(events[0].set) if len(events) == 1 else call_soon(_set_all, events)
 
 
 class ThreadedDatabase(Database):

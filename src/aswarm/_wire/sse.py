@@ -90,8 +90,10 @@ class AnswerDecoder:
         return b"".join(pieces)
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        *lines, rest = self._split(self._take_buffer())
-        self._buffer.append(rest)
+        buffer = b"".join(self._buffer)
+        # Most answers have no CR. The usual line and the usual event need no call, because every token has both.
+        *lines, rest = self._split(buffer) if self._after_cr or b"\r" in buffer else buffer.split(b"\n")
+        self._buffer = [rest]
         for line in lines:
             if self.is_done:
                 return
@@ -106,8 +108,8 @@ class AnswerDecoder:
                     yield event
 
     def _split(self, buffer: bytes) -> list[bytes]:
-        if not buffer or not (self._after_cr or b"\r" in buffer):
-            return buffer.split(b"\n")
+        if not buffer:
+            return [buffer]
         if self._after_cr:
             buffer = buffer.removeprefix(b"\n")  # the second half of a CRLF across two pieces
         self._after_cr = buffer.endswith(b"\r")
@@ -185,7 +187,10 @@ def _error_line(value: bytes) -> StreamInterrupted:
 
 def _json(data: bytes) -> dict[str, Any]:
     try:
-        decoded = _decoded(data)
+        try:
+            decoded = from_json(data)  # most data needs no other function
+        except ValueError:
+            decoded = _decoded(data)
     except ValueError as error:
         raise StreamInterrupted(f"the answer is not JSON ({error}): {_quote(data)}") from error
     if not isinstance(decoded, dict):
@@ -194,14 +199,12 @@ def _json(data: bytes) -> dict[str, Any]:
 
 
 def _decoded(data: bytes) -> Any:
-    try:
+    """Decode JSON that may have the halves of a surrogate pair. They are kept, because the next event may have the other half."""
+    text = data.decode(errors="replace")
+    if (whole := whole_escapes(text)) == text:
         return from_json(data)
-    except ValueError:
-        text = data.decode(errors="replace")
-        if (whole := whole_escapes(text)) == text:
-            raise
-        from_json(whole)  # raises for any other fault
-        return json.loads(data)  # keeps the halves, because the next event may have the other half
+    from_json(whole)  # raises for any other fault
+    return json.loads(data)
 
 
 def _quote(data: bytes) -> str:

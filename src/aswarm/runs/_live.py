@@ -79,7 +79,8 @@ class LiveEntries:
         The result is empty after the last entry, or if the entries are not in memory. It is None after this number of seconds, or
         earlier.
         """
-        entries = self.above(after)
+        has_all = after + 1 >= self._first + len(self._entries)  # as most readers do, after each entry
+        entries = [] if has_all and not self.is_fenced and not self.ended.is_set() else self.above(after)
         if entries is None:
             return ()
         if not entries:

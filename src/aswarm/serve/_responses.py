@@ -19,7 +19,7 @@ import anyio
 from starlette.responses import Response as HttpResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from aswarm._record.entries import Entry, joined, now
+from aswarm._record.entries import ENDINGS, Entry, joined, now
 from aswarm._runtime.backend import scheduler
 from aswarm._values.errors import ConfigurationError
 from aswarm.runs import Run, RunNotFound, Show, show_answers
@@ -108,7 +108,7 @@ async def read_frames(
         if entries == () and run is not None:
             entries = await _read_log(run, after, wait)
         if entries:
-            after, is_last = entries[-1].seq, entries[-1].is_last
+            after, is_last = entries[-1].seq, entries[-1].type in ENDINGS
             data = _encoded(entries, wire, show)
         elif entries is not None:
             return
