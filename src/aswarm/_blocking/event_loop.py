@@ -1,9 +1,9 @@
-"""The event loop of all blocking runs, and its daemon thread.
+"""The event loop of all blocking runs, its daemon thread, and Ctrl-C in a thread that waits for a run.
 
 A process has one such loop. Clients belong to a loop, and so do objects that users keep between calls of async functions. The
 thread starts on first use and ends with the program. At this end, open tasks are cancelled, and no warning is printed.
 
-Handles Ctrl-C while a thread waits for a run. KeyboardInterrupt is raised between two waits, or in the user's function.
+Ctrl-C raises KeyboardInterrupt between two waits, or in the user's function.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The values of a stored conversation: its state, a write to it, and the errors of a write; and the record of a run. No I/O.
-
-Converts values to JSON text for a store, and decides which values can be stored. It does no I/O.
-"""
+"""The values of a stored conversation and of a run, the errors of a write, and the JSON texts that a store can keep. No I/O."""
 
 from __future__ import annotations
 

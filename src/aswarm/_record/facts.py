@@ -1,9 +1,9 @@
-"""`Facts`: the recorded facts of a run, for fast access during a replay. No I/O.
+"""`Facts`: the recorded facts of a run, for a replay, and the fingerprints that compare a run with its record. No I/O.
 
 The number of a turn is the field `turn` of its TurnStarted. If a run is resumed, its open calls belong to turn 0. If a turn has
 no recorded completion, the whole turn runs again.
 
-Fingerprints: hashes that show whether an item or a request differs from the recorded item or request.
+A fingerprint is a hash. It shows whether an item or a request differs from the recorded item or request.
 """
 
 from __future__ import annotations

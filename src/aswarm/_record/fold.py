@@ -4,14 +4,12 @@ The log of a finished run gives the same data as its `Response`. A log that ends
 run had stopped at this point. In this history, a finished call has its result, a started call has an unknown outcome, and any
 other call is open or interrupted.
 
-`TurnFinished`: the entry of the end of a turn that has calls, and the same fields for a turn whose log has no such entry.
+A turn with calls ends with the entry `TurnFinished`. A log has no such entry if its attempt ended early, or if an older version
+wrote it; then `fold` derives the same fields.
 
-A log has no entry if its attempt ended early, or if an older version wrote it. No I/O.
-
-The response of a run that this process cannot replay, from its recorded entries alone.
-
-A process of another version may lack an agent, or send another request than the recorded one. The conversation then gets the
-recorded messages nevertheless. So the next run knows which calls have a result, and which of them may have run.
+`recorded_response` is the response of a run that this process cannot replay, from its entries alone. A process of another
+version may lack an agent, or send another request than the recorded one. The conversation then gets the recorded messages
+nevertheless. So the next run knows which calls have a result, and which of them may have run.
 """
 
 from __future__ import annotations

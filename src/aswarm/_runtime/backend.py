@@ -1,7 +1,4 @@
-"""Additions to anyio for asyncio and trio: tasks without a parent, shielded waits, values per event loop or process.
-
-Limiters of tools, for several event loops, and the token of one call.
-"""
+"""Additions to anyio for asyncio and trio: tasks without a parent, shielded waits, values per event loop or process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`Processes`: the processes that share a database. It detects that a process has died, or that another process has written.
 
-Locks that show which processes are alive: the operating system or the database releases the lock of a dead process.
+Locks show which processes are alive: the operating system or the database releases the lock of a dead process.
 
 No lock depends on a clock. So a process counts as alive even if it is slow, or if a clock was changed. A forked child
 does not keep the lock of its parent. All methods block for a short time, and work in any thread.

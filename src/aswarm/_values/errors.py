@@ -19,9 +19,8 @@
 Every `AswarmError` of a run has `.response`: the valid partial `Response`, so that the results before the error are not lost.
 The provider's own exception is the `__cause__`.
 
-Failures of completions and their retries: the kind of a failure, the wait before a retry, and the last attempt.
-
-The module reads a finished `CompletionError`, which may come from a user's own source. It never waits and never sends.
+For retries, the module also gives the kind of a failure of a completion, the wait before a retry, and the last attempt. It
+reads a finished `CompletionError`, which may come from a user's own source. It never waits and never sends.
 """
 
 from __future__ import annotations

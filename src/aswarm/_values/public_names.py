@@ -1,7 +1,7 @@
 """Public names: the package that exports each of them, and errors for names of other libraries and for old names.
 
-So a definition can move to another module without a change in reprs, pickles and documentation. Also warns about names that a
-later version removes.
+So a definition can move to another module without a change in reprs, pickles and documentation. The module also warns about
+names that a later version removes.
 
 The decorators add methods that type checkers do not see. So type checkers still report an unknown name.
 """

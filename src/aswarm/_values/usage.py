@@ -1,4 +1,4 @@
-"""Tokens of a run and their prices: the sums of the numbers that the provider reports, their cost in US dollars, and misses of the prompt cache.
+"""The tokens of a run, their cost in US dollars, and the misses of the prompt cache.
 
 genai-prices is imported only when a price is asked for. The price of a completion depends on the size of its prompt, because
 some models cost more for long prompts. So a sum of completions keeps the tokens of each size apart; see `PriceKey`.

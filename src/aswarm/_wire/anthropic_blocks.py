@@ -1,12 +1,12 @@
 """Blocks of an answer of Claude, and the message in the form of Chat Completions that is made from them.
 
-A message of Claude contains its blocks under `BLOCKS`, because thinking, citations and tools of the server have no other form. The
-module decides which of them are sent back: for a history of the same run, of a fork, of another agent or of a browser. Sans-IO.
+A message of Claude contains its blocks under `BLOCKS`, because thinking, citations and tools of the server have no other form.
+The module decides which of them are sent back: for a history of the same run, of a fork, of another agent or of a browser.
+Sans-IO.
 
-What a model of the Messages API accepts, by its name. The facts are of 2026-11-27.
-
-Source: the pages of Anthropic about models, thinking, prefix checks, tool choice and structured outputs. An unknown Claude counts
-as a new model. Models of other vendors, behind the same API, have none of the newer features.
+What a model accepts depends on its name. The facts are of 2026-11-27. Source: the pages of Anthropic about models, thinking,
+prefix checks, tool choice and structured outputs. An unknown Claude counts as a new model. Models of other vendors, behind the
+same API, have none of the newer features.
 """
 
 from __future__ import annotations

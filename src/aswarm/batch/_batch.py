@@ -1,9 +1,7 @@
-"""`Batch`: the context manager of a batch. It starts the batch, yields the outcomes, and stops the batch at its end.
+"""`Batch`: the context manager of a batch, and its working side, the `Runner`, which reads items and queues their outcomes.
 
 The items run in a separate task. So no task group and no cancel scope of the batch is open around the code that reads the
 outcomes.
-
-The working side of a batch: reads items, runs them concurrently, and queues their outcomes.
 
 `Runner` decides when an item starts. The number of running items plus unread outcomes never exceeds the limit. All work is done
 in one supervisor task and its children, so none of their scopes is open around the consumer's code.

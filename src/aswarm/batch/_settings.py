@@ -1,7 +1,4 @@
-"""The settings of a batch, checked before any request is sent.
-
-Protocols of the parts that a swarm gives to a batch: the rate limits, and a function that runs an item.
-"""
+"""The settings of a batch, checked before any request is sent, and the protocols of the parts that a swarm gives to it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 stdout gets only the result of the command. The output of functions goes to stderr, so that a script can read the result.
 
-The end of a command: the exit codes. `exits` turns an error into a line on stderr and an exit code.
+`exits` turns an error into a line on stderr and an exit code.
 """
 
 from __future__ import annotations

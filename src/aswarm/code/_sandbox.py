@@ -3,7 +3,7 @@
 A step holds a worker only while it executes code. It returns the paused snippet as bytes, which stay in this process: bytes
 from another place are never loaded.
 
-`CodeLimits`: the limits of one snippet.
+`CodeLimits` has the limits of one snippet.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The functions of a snippet as Python: stubs for the model and the type check, and a prelude for the sandbox. No I/O.
+"""The functions of a snippet as Python, for model, type check and sandbox; and their results as Python values. No I/O.
 
 Monty reports a call of a host function when it is made. So the sandbox has an `async def` for each tool, and Python's own
 rules decide when its call starts.
-
-The result of a call as a Python value of the code, and the result of the code as text. No I/O.
 
 The code gets the value that the function returned, as JSON data. If a guard or another middleware has replaced the content of the
 call, the code gets this content.

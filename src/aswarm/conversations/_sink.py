@@ -7,7 +7,7 @@ dead process leaves the same state as a cancelled run. Finished calls have their
 A write has only the messages that differ from the stored ones. If nothing has changed since the last write, `commit` writes
 nothing. Calls that wait for a write at the same time share one write.
 
-What a run adds to a stored history, and which part of the result a store can keep. No I/O.
+The functions after the class decide what a run adds to a stored history, and which part of the result a store can keep.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The connections of DBOS: a pool, and connections that DBOS borrows from the store for one transaction.
-
-Makes the store of durable runs from a URL.
-"""
+"""The connections of DBOS, some of which it borrows from the store for one transaction; and the store of durable runs from a URL."""
 
 from __future__ import annotations
 

@@ -2,9 +2,7 @@
 
 Runs are recorded and replayed as in `LocalRuns`. DBOS only assigns them to processes.
 
-Starts a run for each of many items. All processes execute these runs.
-
-If the caller stops reading, started runs continue.
+`DurableRuns.map` starts a run for each of many items. If the caller stops reading, started runs continue.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ and attributes. If a function only refers to agents, as in `AGENTS[name]`, the h
 the return annotation of a function is an agent, but no agent is found, the handoff leads to "?". The notes of the graph list
 all uncertain handoffs. Names are resolved when the graph is created, so the graph does not contain agents that are assigned
 later. `Graph.concurrency_notes` lists the tools of an agent that run together.
-
-The nodes and edges of a graph of agents, and their text in Mermaid and in DOT.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Calls a user's checks, and handles their verdicts and their failures.
+"""Calls a user's checks, which may be agents, and handles their verdicts and their failures.
 
 If a check fails, the content is blocked. Runs that a check starts are not guarded. Otherwise a check that runs an agent on the
 same swarm would call itself endlessly.
 
-An agent as a check. It runs in its own run, on the swarm of the judged run.
-
-If the answer of the agent has the wrong form, the check fails, so the content is blocked.
+An agent as a check runs in its own run, on the swarm of the judged run. If the answer of the agent has the wrong form, the
+check fails, so the content is blocked.
 """
 
 from __future__ import annotations

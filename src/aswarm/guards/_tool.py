@@ -1,6 +1,7 @@
-"""Guards of tool calls, as middleware: before the function runs, and before the model reads the result.
+"""Guards of tool calls and of answers, as middleware.
 
-Guard of answers, as middleware: no part of a completion is shown before a check of its whole text.
+A call is checked before its function runs, and its result before the model reads it. No part of a completion is shown before the
+check of its whole text.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Security: A tool that needs an approval is not called before the approval.
 Security: A prompt becomes one message of the user: its messages of the assistant are quoted, it has no calls, and a mark stands
 for characters that a person would not see. Only joiners and variation selectors of emoji and scripts stay, at most two together.
 
-The current tools of a server, and the agents that follow them: a run keeps the tools of its start, the next run has the new ones.
+An agent follows the current tools of a server: a run keeps the tools of its start, the next run has the new ones.
 
 Security: An agent that offers only some tools of a server never gets others by `latest_tools`.
 """

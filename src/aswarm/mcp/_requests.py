@@ -1,12 +1,11 @@
-"""Requests to a server: calls of its tools, and requests that only read.
+"""Requests to a server: calls of its tools, and requests that only read; and the questions of a server to the user (elicitation).
 
 A lost call is repeated if that is safe, and errors become tool messages.
 
-Questions of a server to the user during a call (elicitation). A callback, or a decision on the waiting call, answers them.
-
-The module defines the data of the waiting call and the form of the answers. With the protocol of 2026-07-28, a server returns
-its questions and a state. Later, any process can make the call again, with the state and the answers. An older server waits for
-the answer during the call, so only a callback can answer it.
+A callback, or a decision on the waiting call, answers a question. The module defines the data of the waiting call and the form
+of the answers. With the protocol of 2026-07-28, a server returns its questions and a state. Later, any process can make the
+call again, with the state and the answers. An older server waits for the answer during the call, so only a callback can answer
+it.
 """
 
 from __future__ import annotations

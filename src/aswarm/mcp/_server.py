@@ -2,12 +2,11 @@
 
 Security: A new or changed tool of a server is offered only after `refresh()`, or by `latest_tools`.
 
-Security: A call that waits for a user does not run if the text or the schema of its tool has changed since: the user is asked again.
+Security: A call that waits for a user does not run if the text or the schema of its tool has changed since: the user is asked
+again.
 
-The server that a user names: its name in errors and logs, and the encoding of the output of its process.
-
-The SDK reads 64 KiB at a time, appends them to the current line, and then searches the whole line again. So a line of 30 MB
-blocks the event loop for seconds. The decoder of this module passes only complete lines to the SDK.
+The SDK reads the output of a process 64 KiB at a time, appends them to the current line, and then searches the whole line
+again. So a line of 30 MB blocks the event loop for seconds. The decoder of this module passes only complete lines to the SDK.
 
 Security: The name of a server in errors and logs contains no password, token or argument.
 """

@@ -1,11 +1,9 @@
-"""A session with a server. Its own task opens it and closes it.
+"""A session with a server, which its own task opens and closes, and the connections to a server at a URL.
 
 The SDK's client must be entered and exited in the same task. Other tasks only set events or wait for them. So one task may open
 a session, a second may use it, and a third may close it. Sessions may be closed in any order.
 
 Security: A list of a server or a series of questions without an end does not stop the program.
-
-Connections to a server at a URL.
 
 The module sets the timeouts and the headers. Some HTTP responses prove that a call has not run: the module recognises them. It
 also keeps the HTTP status of a refused message, because the errors of the SDK do not have it. The errors have only codes and

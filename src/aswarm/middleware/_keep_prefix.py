@@ -1,10 +1,10 @@
-"""Handoffs that keep the start of the prompt, so that the provider's prompt cache still has the history, as middleware.
+"""Handoffs that keep the start of the prompt for the prompt cache, and the diagnosis of a missed cache, as middleware.
 
 A provider renders tools, then instructions, then messages. A handoff changes the first two, so the whole history is evaluated
 again. `keep_prefix` sends the same tools and the same first system message for all agents, and the instructions of an agent
 at the place where the agent takes over. Requests change; the history of the run does not.
 
-The provider's own diagnosis of a missed prompt cache, as middleware.
+`diagnose_cache` asks the provider for its own diagnosis of a missed prompt cache.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Retries of completions, as middleware.
+"""Retries of completions, and the fallback to another model or provider, as middleware.
 
 `retry` decides the number of attempts and the wait before each attempt. A retry repeats only one completion: the history, the
 context variables and the finished calls of the run stay. A restart of the whole run would run its tools again, and would apply
 a forced `tool_choice` a second time.
 
 A retry library would replace only a formula and a sleep, and none can wrap an async generator.
-
-Fallback to another model or provider, as middleware.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The state of a conversation: its history and its active agent. It decides which messages of a run stay in the history.
+"""The state of a chat: its history, its active agent, and its questions about waiting calls.
 
 A session uses no terminal and no files, and never waits. It returns the runs to start.
-
-The questions of a chat about the waiting calls, and the decisions of the user.
 
 Only a line of the user is a decision. So a history, for example in a loaded file, cannot decide for the user.
 """

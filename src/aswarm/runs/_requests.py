@@ -1,4 +1,4 @@
-"""The request for a run, `NewRun`, with its answers and tools, and the limits of runs. No I/O.
+"""The request for a run, `NewRun`, with its answers, tools and trace; the limits of runs; and the errors that refuse a request.
 
 Each wire converts the requests of its clients to these values. They have no field for an assistant message. Only the program of
 the service sets the result of a function that runs here (`CallAnswer.result`). So a client cannot invent history.
@@ -8,11 +8,8 @@ the server.
 
 Security: `Limits` bounds the runs of a user and of the service.
 
-`ContextEdit`: a change of the context variables of a conversation by its operator, recorded with a run. No I/O.
-
-The trace of a request, as headers of W3C Trace Context.
-
-The errors of `Runs`: requests that were refused, and changed nothing.
+A refused request changes nothing. `ContextEdit` is a change of the context variables of a conversation by its operator, recorded
+with a run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Routes of the playground: its files, the graph of the agents, and the test of a run.
+"""Routes of the playground: its files, the conversations, the graph of the agents, and the test of a run.
 
 Security: The playground loads nothing from other hosts, and runs no text as code.
 
 Security: Readers get the settings of agents only with `show_everything`, and never their extra headers.
 
-Routes of conversations: list, search, read, rename, delete, fork. A user sees only their own conversations.
+Conversations can be listed, searched, read, renamed, deleted and forked. A user sees only their own conversations.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`Served`: what the routes of one `Service` share: its runs, and its keywords in the form that they read.
 
-`Playground`: the rights of the users of the page, and its first questions.
+`Playground` has the rights of the users of the page, and its first questions.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The module decides what the model reads of a skill, and in which parts.
 
 Security: The functions of skills open no file: they return texts that were read when the skills were made.
 
-One skill: the fields of its `SKILL.md`, its instructions and its files, read once from its folder.
+A skill has the fields of its `SKILL.md`, its instructions and its files, read once from its folder.
 
 Security: A skill reads only the regular files of its folder, no links and no hidden files, and at most 1 MB of each file.
 Security: The front matter of a skill creates no objects: its values are texts, lists and dicts. Aliases are refused.

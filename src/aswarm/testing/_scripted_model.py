@@ -1,8 +1,6 @@
-"""The scripted model: it answers the requests of a real `AsyncOpenAI` from a script, as a transport of `httpx`.
+"""The scripted model: it answers the requests of a real `AsyncOpenAI`, over both APIs, from a script, as a transport of `httpx`.
 
 It replies like a correct server, and never opens a socket.
-
-The scripted model over the Responses API: whole responses, events, and the messages of a request.
 """
 
 from __future__ import annotations

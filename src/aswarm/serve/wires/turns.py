@@ -1,7 +1,4 @@
-"""State of the current turn. The wires of AG-UI and of Vercel make their frames from it.
-
-Frames of server-sent events: data, a heartbeat, and the time after which a client reconnects.
-"""
+"""State of the current turn, from which the wires of AG-UI and of Vercel make their frames; and frames of server-sent events."""
 
 from __future__ import annotations
 

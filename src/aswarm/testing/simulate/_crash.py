@@ -1,7 +1,4 @@
-"""`Crash`: a process that dies at any await, and starts again with nothing but its files.
-
-`Process`: the tasks of one simulated process, and its death.
-"""
+"""`Crash`: a process that dies at any await, and starts again with nothing but its files; `Process` has its tasks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The worker threads, the database threads and the clocks of a universe, in place of `_runtime.seams` and `_runtime.clocks`.
+"""The worker threads, the database threads, the clocks and the SQLite files of a universe, in place of the real ones.
 
 All work of a thread runs on the event loop, in steps, after delays drawn by `World`.
 
-SQLite files and locks of simulated processes, which a crash leaves as the operating system does.
+The SQLite files and locks of a process that crashes stay, as with an operating system.
 """
 
 from __future__ import annotations

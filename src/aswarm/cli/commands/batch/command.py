@@ -1,6 +1,6 @@
 """`aswarm batch`: `AsyncSwarm.batch` runs many conversations from a file concurrently.
 
-Stops a batch after SIGTERM, which docker, systemd and slurm send. The stop waits for work that must not be cut off.
+SIGTERM, which docker, systemd and slurm send, stops a batch. The stop waits for work that must not be cut off.
 """
 
 from __future__ import annotations

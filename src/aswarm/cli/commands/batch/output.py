@@ -1,8 +1,8 @@
-"""The output of `aswarm batch`: a line for each outcome, and another file for the rejected lines of the input.
+"""The output of `aswarm batch`: a line for each outcome, and another file for the rejected lines of the input; and `in_thread`.
 
 Lines are only appended. Each line is passed to the operating system at once. So a killed process loses no line that it counted.
 
-Input and output in threads: a slow file, a silent pipe or a reader that pauses must not block the event loop.
+Input and output are in threads: a slow file, a silent pipe or a reader that pauses must not block the event loop.
 
 The threads are daemons. So the process does not wait for a thread that is stuck in a system call.
 """

@@ -1,8 +1,7 @@
-"""Reader of the requests of the native routes.
+"""The native wire: the reader of its requests, and its encoder, which makes one server-sent event of each entry of the log.
 
-Encoder of the native wire: each entry of the log is one server-sent event. Its `id` is the number (`seq`) of the entry.
-
-A browser's `EventSource` sends the last id when it reconnects. So a reader gets each entry once.
+The `id` of an event is the number (`seq`) of the entry. A browser's `EventSource` sends the last id when it reconnects. So a
+reader gets each entry once.
 """
 
 from __future__ import annotations

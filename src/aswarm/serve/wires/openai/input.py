@@ -1,9 +1,7 @@
-"""Reader of the requests of Chat Completions.
+"""Reader of the requests of Chat Completions and of their parameters.
 
 This API has no conversations on the server, so a client sends its whole history. This module reads the texts of the user and of
 the assistant, and the calls of the client's own tools with their results. The caller decides whether to use this history.
-
-The parameters of Chat Completions: which a request may have, and which go to the model.
 
 Each parameter has one of these uses, and none is ignored:
 
