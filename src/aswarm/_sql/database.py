@@ -315,22 +315,6 @@ def run_jobs(connection: DatabaseConnection, jobs: Sequence[PendingTransaction])
 
     Raises the error of the database if the connection is lost.
     """
-    try:
-        _run_together(connection, jobs)
-    except Exception as error:
-        connection.rollback()
-        if connection.is_lost(error):
-            raise
-        if len(jobs) == 1:
-            jobs[0].error = connection.failure(error)
-            return
-    else:
-        return
-    for job in jobs:
-        run_jobs(connection, [job])
-
-
-def _run_together(connection: DatabaseConnection, jobs: Sequence[PendingTransaction]) -> None:
     has_started, reads_only, snapshot, durable, notifies = False, True, False, False, False
     for job in jobs:  # not `any` and `all`, whose generators would have a frame for each job
         reads_only &= job.reads_only
@@ -338,23 +322,37 @@ def _run_together(connection: DatabaseConnection, jobs: Sequence[PendingTransact
         durable |= job.durable
         notifies |= job.notifies
     needs_begin = snapshot or not reads_only
+    try:
+        for job in jobs:
+            transaction, rows = job.make(), None
+            try:
+                while True:
+                    statement, parameters = transaction.send(rows)
+                    # Only the first statement is preceded by BEGIN, because a job may have no statement. Queries without a
+                    # snapshot need no BEGIN.
+                    if needs_begin and not has_started:
+                        connection.begin(reads_only=reads_only, durable=durable)
+                        has_started = True
+                    rows = connection.execute(statement, parameters)
+            except StopIteration as done:
+                job.value, job.error = done.value, None
+            finally:
+                transaction.close()
+        if has_started:
+            connection.commit(notifies=notifies)
+    except Exception as error:
+        connection.rollback()
+        if connection.is_lost(error):
+            raise
+        _run_each(connection, jobs, error)
+
+
+def _run_each(connection: DatabaseConnection, jobs: Sequence[PendingTransaction], error: Exception) -> None:
+    if len(jobs) == 1:
+        jobs[0].error = connection.failure(error)
+        return
     for job in jobs:
-        transaction, rows = job.make(), None
-        try:
-            while True:
-                statement, parameters = transaction.send(rows)
-                # Only the first statement is preceded by BEGIN, because a job may have no statement. Queries without a snapshot
-                # need no BEGIN.
-                if needs_begin and not has_started:
-                    connection.begin(reads_only=reads_only, durable=durable)
-                    has_started = True
-                rows = connection.execute(statement, parameters)
-        except StopIteration as done:
-            job.value, job.error = done.value, None
-        finally:
-            transaction.close()
-    if has_started:
-        connection.commit(notifies=notifies)
+        run_jobs(connection, [job])
 
 
 class MemoryDatabase(Database):
