@@ -36,19 +36,19 @@ from tests.support.providers.loopback import spoken, sse, sse_response
 pytestmark = pytest.mark.asyncio
 Api = Literal["chat", "responses"]
 
-CALLS_PER_TURN = 169  # 5 of them for the transitions of calls, see docs/design/calls.md
+CALLS_PER_TURN = 168  # 5 of them for the transitions of calls, see docs/design/calls.md
 CALLS_PER_CHUNK = {
-    ("classic", "chat"): 15,
-    ("typed", "chat"): 18,
-    ("classic", "responses"): 18,
-    ("typed", "responses"): 21,
+    ("classic", "chat"): 13,
+    ("typed", "chat"): 16,
+    ("classic", "responses"): 16,
+    ("typed", "responses"): 19,
 }
 # Of the history, in a whole run. A plain message has only a role and a text; a recorded one comes from an earlier run.
 STEPS_PER_MESSAGE = {
     ("plain", "chat"): 0,
     ("plain", "responses"): 6,
-    ("recorded", "chat"): 30,
-    ("recorded", "responses"): 36,
+    ("recorded", "chat"): 28,
+    ("recorded", "responses"): 34,
 }
 
 STEPS_PER_MESSAGE_IN_BLOCKS = 8  # the same, of an agent that is sent the last ones
