@@ -6,7 +6,7 @@ some models cost more for long prompts. So a sum of completions keeps the tokens
 No count is estimated. If a provider reports nothing, the counts stay 0; then 0 means unknown.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: pydantic reads the hints of `Usage` for `Response[T]`, where a text has no `Any`.
 
 import importlib
 from bisect import bisect_left
@@ -202,7 +202,7 @@ class _Priced:
     """The slot for the tokens of a sum by their prices. It is no field, so no dump and no comparison contains it."""
 
     __slots__ = ("_by_price",)
-    _by_price: Mapping[PriceKey | None, Usage] | PriceKey
+    _by_price: "Mapping[PriceKey | None, Usage] | PriceKey"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class Usage(_Priced):
     details: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @classmethod
-    def of_completion(cls, reported: Mapping[str, Any] | None, *, is_checked: bool = False) -> Usage:
+    def of_completion(cls, reported: Mapping[str, Any] | None, *, is_checked: bool = False) -> "Usage":
         """Return the usage of one completion. `reported`: the `usage` object of the provider, or None.
 
         `is_checked`: if the total is unknown or less than its parts, it becomes their sum.
@@ -259,14 +259,14 @@ class Usage(_Priced):
         known = [cost for cost in costs if cost is not None]
         return float(sum(known)) if len(known) == len(costs) else None
 
-    def _parts(self) -> Iterable[tuple[PriceKey | None, Usage]]:
+    def _parts(self) -> Iterable[tuple[PriceKey | None, "Usage"]]:
         """Return the parts of the sum, each with the key of its price; None for an unknown price."""
         by_price: Mapping[PriceKey | None, Usage] | PriceKey | None = getattr(self, "_by_price", None)
         if isinstance(by_price, PriceKey) or by_price is None:
             return [(by_price, self)] if by_price or self.requests or self.total_tokens else ()
         return by_price.items()
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other: "Usage") -> "Usage":
         """Return the sum as a new object."""
         total = Usage(
             self.prompt_tokens + other.prompt_tokens,
@@ -283,7 +283,7 @@ class Usage(_Priced):
 
 
 def _joined(
-    parts: Iterable[tuple[PriceKey | None, Usage]], others: Iterable[tuple[PriceKey | None, Usage]]
+    parts: Iterable[tuple[PriceKey | None, "Usage"]], others: Iterable[tuple[PriceKey | None, "Usage"]]
 ) -> Mapping[PriceKey | None, Usage] | PriceKey:
     """Return the parts of a sum. Parts with the same key are added up."""
     joined = dict(parts)

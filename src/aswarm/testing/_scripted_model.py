@@ -3,8 +3,6 @@
 It replies like a correct server, and never opens a socket.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -288,7 +286,7 @@ class ScriptedModel:
         self.requests: list[Request] = []
         self.open_streams: int = 0
 
-    def client(self, **options: Any) -> AsyncOpenAI:
+    def client(self, **options: Any) -> "AsyncOpenAI":
         """Return a real `AsyncOpenAI` that sends requests to this model. `options`: its arguments; by default no retries."""
         from openai import AsyncOpenAI  # noqa: PLC0415 - slow to import, and not always needed
 
