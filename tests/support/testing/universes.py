@@ -162,15 +162,14 @@ def first_failure(name: str, seeds: Iterable[int], where: Path | None = None) ->
 def run(names: Sequence[str], seeds: range, seconds: float) -> int:
     """Run these universes of each program, for some seconds. Returns the number of failures; prints each with its seed."""
     end, failures, counts = time.monotonic() + seconds, list[str](), dict.fromkeys(names, 0)
-    for seed in seeds:
-        for name in names:
-            if time.monotonic() > end:
-                break
-            if (found := first_failure(name, [seed])) is not None:
-                failures.append(f"{name} {seed}")
-                print(f"{name}, seed {seed}: {found[1]}", flush=True)
-            counts[name] += 1
-        if seed == seeds.start:  # later universes need not search the modules that are loaded now for garbage
+    for seed, name in ((seed, name) for seed in seeds for name in names):
+        if time.monotonic() > end:
+            break
+        if (found := first_failure(name, [seed])) is not None:
+            failures.append(f"{name} {seed}")
+            print(f"{name}, seed {seed}: {found[1]}", flush=True)
+        counts[name] += 1
+        if seed == seeds.start and name == names[-1]:  # later universes need not search the loaded modules for garbage
             gc.collect()
             gc.freeze()
     print(f"{sum(counts.values())} universes, {len(failures)} failures: {counts}, seeds from {seeds.start} {failures}")
