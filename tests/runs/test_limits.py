@@ -86,6 +86,7 @@ async def test_a_limit_of_zero_runs_is_a_limit() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("conversations", [True, False])
 async def test_runs_in_memory_delete_old_runs_while_many_runs_end(conversations: bool) -> None:
     """The limits apply after each thousand ended runs. The newest runs and their conversations stay."""
