@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, RunError
+from aswarm._log import conversations
 from aswarm._log import runs as log
 from aswarm._log.conversations import SCHEMA
 from aswarm._log.runs import Ending, LogRow
-from aswarm._log.stored import RunRecord
+from aswarm._log.stored import Change, RunRecord
 from aswarm._record.entries import now
 from aswarm._run.options import RunOptions
 from aswarm._sql.databases import memory
-from aswarm._sql.transactions import single
+from aswarm._sql.transactions import Transaction, single
 from aswarm.batch._journal import Journal
 from aswarm.runs import Limits, _deleting
 from aswarm.testing import ScriptedModel, call
@@ -38,6 +39,30 @@ class Log:
 
     def __call__(self, function: Any, *arguments: Any, **keywords: Any) -> Any:
         return self.database.run(function, *arguments, **keywords)
+
+
+async def test_a_load_beside_a_write_of_another_process() -> None:
+    """On a server, the write may come between the two queries. The load then reads the conversation again."""
+    it = Log()
+
+    def edited(base: str, revision: str) -> Change:
+        return Change(base, revision, 0, [{"role": "user", "content": revision}], revision, {"by": revision})
+
+    def with_a_write() -> Transaction[Any]:
+        loading = conversations.load("c")
+        rows = yield next(loading)
+        yield from conversations.write("c", edited("one", "two"), 2)
+        while True:
+            try:
+                statement = loading.send(rows)
+            except StopIteration as done:
+                return done.value
+            rows = yield statement
+
+    await it(conversations.write, "c", edited("", "one"), 1)
+    stored = await it(with_a_write)
+    assert (stored.revision, stored.agent, stored.context_variables) == ("two", "two", {"by": "two"})
+    assert [message["content"] for message in stored.messages] == ["two"]
 
 
 async def test_only_the_last_attempt_writes() -> None:

@@ -14,13 +14,15 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import psycopg
 import pytest
 
 from aswarm import ConfigurationError, StoreError
 from aswarm._sql.database import Database, MemoryDatabase, ThreadedDatabase
-from aswarm._sql.databases import SQLiteFile
+from aswarm._sql.databases import PostgresServer, SQLiteFile
 from aswarm._sql.sqlite import SQLiteConnection, in_memory
 from aswarm._sql.transactions import PendingTransaction, Schema, Transaction, single
+from tests.support.conversations.stores import empty_schema
 from tests.support.sql.hooks import before_statements
 
 SCHEMA = Schema(1, 1, "a list", ("CREATE TABLE item (name TEXT PRIMARY KEY)",))
@@ -217,6 +219,48 @@ async def test_a_query_alone_needs_no_transaction(database: ThreadedDatabase, se
     assert server.log == []
     await database.submit(lambda: single(COUNT), reads_only=True, snapshot=True)
     assert server.log == ["read", "commit"]
+
+
+@pytest.mark.parametrize("is_exclusive", [True, False])
+async def test_a_snapshot_beside_writes(database: ThreadedDatabase, server: Server, is_exclusive: bool) -> None:
+    """If other processes can write during a transaction that writes, it has its own transaction, in its order."""
+    server.is_exclusive = is_exclusive
+    free, counts = await hold(database), list[Any]()
+    for name in "ab":
+        database.put(make(name), ignore)
+    for _ in range(2):
+        database.put(lambda: single(COUNT), lambda job: counts.append(job.value), reads_only=True, snapshot=True)
+    database.put(make("c"), ignore)
+    free.set()
+    assert await names(database) == ["a", "b", "c"]
+    assert counts == [[(2,)], [(2,)]]
+    assert server.log == (
+        ["begin", "commit"] if is_exclusive else ["begin", "commit", "read", "commit", "begin", "commit"]
+    )
+
+
+async def test_a_snapshot_on_a_server_beside_a_write(postgres: str) -> None:
+    """Another program commits between its two queries, which read one state nevertheless."""
+    conninfo = empty_schema(postgres)
+    database = PostgresServer(conninfo, SCHEMA)
+    await database.open()
+
+    def commit_elsewhere(_: object) -> None:
+        with psycopg.connect(conninfo, autocommit=True) as other:
+            other.execute("INSERT INTO item VALUES ('other')")
+
+    def twice() -> Transaction[list[Any]]:
+        before = yield COUNT, ()
+        yield commit_elsewhere, ()
+        return [before, (yield COUNT, ())]
+
+    free = await hold(database)
+    database.put(make("own"), ignore)
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.to_thread.run_sync, lambda: (time.sleep(0.2), free.set()))
+        assert await database.submit(twice, reads_only=True, snapshot=True) == [[(1,)], [(1,)]]
+    assert await database.run(single, COUNT) == [(2,)]
+    await database.aclose()
 
 
 async def test_tasks_of_several_event_loops_wait(database: ThreadedDatabase) -> None:

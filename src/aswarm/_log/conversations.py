@@ -83,10 +83,13 @@ def load(conversation_id: str, until: int | None = None) -> Transaction[Stored |
     revision, length, stop, unknown_calls, created, updated, agent, context, first_agent, first_context = rows[0]
     end = length if until is None else min(until, length)
     is_whole = end == length
-    statement = (
-        "SELECT data, agent, context FROM aswarm_message WHERE conversation = ? AND position < ? ORDER BY position"
+    rows = yield (
+        """SELECT data, message.agent, message.context, revision FROM aswarm_message message
+        JOIN aswarm_conversation ON id = conversation WHERE conversation = ? AND position < ? ORDER BY position""",
+        (conversation_id, end),
     )
-    rows = yield statement, (conversation_id, end)
+    if rows and rows[0][3] != revision:  # on a server, another process may write between the two queries
+        return (yield from load(conversation_id, until))
     if not is_whole:
         states = [(row[1], row[2]) for row in rows if row[1] is not None]
         agent, context = states[-1] if states else (first_agent, first_context)

@@ -38,7 +38,13 @@ _SECONDS_BETWEEN_ATTEMPTS = 0.2  # to connect
 
 
 class DatabaseConnection(Protocol):
-    """A connection to a database. Every method blocks. Only one thread at a time may use it."""
+    """A connection to a database. Every method blocks. Only one thread at a time may use it.
+
+    `is_exclusive`: whether no other process can write during a transaction that writes, so that its queries read one state.
+    """
+
+    @property
+    def is_exclusive(self) -> bool: ...
 
     def execute(self, statement: str | Callable[[Any], object], parameters: Sequence[object], /) -> Any:
         """Execute a statement. Returns the rows of a query, or one row with the number of changed rows."""
@@ -270,7 +276,8 @@ class ThreadedDatabase(Database):
             if not self._is_closing and clocks.monotonic() < self._busy_until:
                 yield _GATHER_SECONDS  # `_put` does not wake the thread now, because `_due` has passed
             with self._jobs_lock:
-                jobs, self._pending = self._pending[:_TOGETHER], self._pending[_TOGETHER:]
+                most = _TOGETHER if connection.is_exclusive else _most_together(self._pending)
+                jobs, self._pending = self._pending[:most], self._pending[most:]
                 self._due = 0.0 if self._pending else float("inf")
             if not jobs:  # after `aclose`
                 break
@@ -308,6 +315,16 @@ class ThreadedDatabase(Database):
 def _set_all(events: Sequence[anyio.Event]) -> None:
     for event in events:
         event.set()
+
+
+def _most_together(jobs: Sequence[PendingTransaction]) -> int:
+    """Return the number of jobs that may share a transaction: all of them read a snapshot, or none.
+
+    Otherwise the queries of a snapshot would be in a transaction that writes, where each query reads what others have committed
+    until then: https://www.postgresql.org/docs/current/transaction-iso.html#XACT-READ-COMMITTED
+    """
+    others = (at for at, job in enumerate(jobs[:_TOGETHER]) if job.snapshot is not jobs[0].snapshot)
+    return next(others, _TOGETHER)
 
 
 def run_jobs(connection: DatabaseConnection, jobs: Sequence[PendingTransaction]) -> None:

@@ -57,6 +57,8 @@ class PostgresConnection:
     Opening raises ConfigurationError if the server cannot be reached, or if the tables are of a newer version.
     """
 
+    is_exclusive = False
+
     def __init__(self, conninfo: str, schema: Schema, sender: str = "") -> None:
         self._conninfo = conninfo
         self._schema = schema

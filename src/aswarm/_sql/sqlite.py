@@ -33,6 +33,8 @@ class SQLiteConnection:
     `is_durable`: whether every commit waits for the disk; otherwise only durable commits wait.
     """
 
+    is_exclusive = True
+
     def __init__(self, connection: sqlite3.Connection, place: str, *, is_durable: bool = False) -> None:
         self._connection = connection
         self._place = place
