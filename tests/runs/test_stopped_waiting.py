@@ -40,6 +40,24 @@ async def history_of(runs: LocalRuns) -> Stored:
     return stored
 
 
+async def test_an_answer_to_a_run_whose_call_waits_in_a_later_run() -> None:
+    """An approved call asks a question, so the later run waits for it. The error names the remedy."""
+
+    @tool(approve=True, may_wait=True)
+    async def pay_to() -> str:
+        raise Hold("to whom?")
+
+    model = ScriptedModel([call("pay_to", call_id="1"), "Paid."])
+    async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[pay_to])) as runs:
+        run = await started(runs)
+        assert (await run.result()).stop == "waiting"
+        later = await run.answer({"1": True})
+        assert (await later.result()).stop == "waiting"
+        with pytest.raises(AnswersRefused, match="A later run waits for this call now: answer that run"):
+            await run.answer({"1": "Ann"})
+        assert (await (await later.answer({"1": "Ann"})).result()).text == "Paid."
+
+
 async def test_a_run_that_is_cancelled_while_a_call_waits_and_others_run_leaves_no_call_open() -> None:
     """Nobody can approve the call afterwards. A repeatable call that had started has an unknown outcome."""
     began = anyio.Event()

@@ -67,9 +67,11 @@ def decisions(
                 code="run_missing",
             )
         elif strict:
+            remedy = f"Open calls: {', '.join(names)}" if (names := _open_ids(ids, unanswered)) else "No call is open"
+            if index in unanswered:
+                remedy = "A later run waits for this call now: answer that run"
             raise InvalidRequest(
-                f"the call {shown(answer.call_id, _SHOWN)} does not wait for an answer; it may already have one. "
-                + (f"Open calls: {', '.join(names)}" if (names := _open_ids(ids, unanswered)) else "No call is open"),
+                f"the call {shown(answer.call_id, _SHOWN)} does not wait for an answer; it may already have one. {remedy}",
                 code="call_not_open",
             )
     missing = [call.id for index, call in unanswered.items() if index in marks and index not in by_index]
