@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -132,7 +132,7 @@ class Database(ABC):
         within: float = 0.0,
         **flags: bool,
     ) -> None:
-        """Schedule a transaction. It runs before every transaction that is scheduled after it.
+        """Schedule a transaction. It runs before every transaction that is scheduled after it, but a snapshot may have later ones.
 
         `within`: the maximal delay in seconds; math.inf delays it until the next transaction. `done`, `flags`: see
         `PendingTransaction`.
@@ -276,16 +276,16 @@ class ThreadedDatabase(Database):
             if not self._is_closing and clocks.monotonic() < self._busy_until:
                 yield _GATHER_SECONDS  # `_put` does not wake the thread now, because `_due` has passed
             with self._jobs_lock:
-                most = _TOGETHER if connection.is_exclusive else _most_together(self._pending)
-                jobs, self._pending = self._pending[:most], self._pending[most:]
+                jobs, self._pending = self._pending[:_TOGETHER], self._pending[_TOGETHER:]
                 self._due = 0.0 if self._pending else float("inf")
             if not jobs:  # after `aclose`
                 break
-            try:
-                run_jobs(connection, jobs)
-            except Exception as error:  # noqa: BLE001 - raised in each waiting task
-                self._run_again(connection, jobs, error)
-            self._finish(jobs)
+            for part in (jobs,) if connection.is_exclusive else _parts(jobs):
+                try:
+                    run_jobs(connection, part)
+                except Exception as error:  # noqa: BLE001 - raised in each waiting task
+                    self._run_again(connection, part, error)
+                self._finish(part)
             self._busy_until = clocks.monotonic() + _BUSY_SECONDS
         connection.close()
         assert self._ended is not None  # noqa: S101 - `aclose` has set it
@@ -317,14 +317,13 @@ def _set_all(events: Sequence[anyio.Event]) -> None:
         event.set()
 
 
-def _most_together(jobs: Sequence[PendingTransaction]) -> int:
-    """Return the number of jobs that may share a transaction: all of them read a snapshot, or none.
+def _parts(jobs: Sequence[PendingTransaction]) -> Iterable[Sequence[PendingTransaction]]:
+    """Return the jobs that may share a transaction: first those that read no snapshot, then those that do.
 
     Otherwise the queries of a snapshot would be in a transaction that writes, where each query reads what others have committed
     until then: https://www.postgresql.org/docs/current/transaction-iso.html#XACT-READ-COMMITTED
     """
-    others = (at for at, job in enumerate(jobs[:_TOGETHER]) if job.snapshot is not jobs[0].snapshot)
-    return next(others, _TOGETHER)
+    return filter(None, ([job for job in jobs if job.snapshot is reads] for reads in (False, True)))
 
 
 def run_jobs(connection: DatabaseConnection, jobs: Sequence[PendingTransaction]) -> None:
