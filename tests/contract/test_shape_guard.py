@@ -36,7 +36,7 @@ from tests.support.providers.loopback import spoken, sse, sse_response
 pytestmark = pytest.mark.asyncio
 Api = Literal["chat", "responses"]
 
-CALLS_PER_TURN = 168  # 5 of them for the transitions of calls, see docs/design/calls.md
+CALLS_PER_TURN = 162  # 5 of them for the transitions of calls, see docs/design/calls.md
 CALLS_PER_CHUNK = {
     ("classic", "chat"): 13,
     ("typed", "chat"): 16,

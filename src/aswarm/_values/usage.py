@@ -232,12 +232,17 @@ class Usage(_Priced):
         """
         if not reported:
             return cls(requests=1)
-        prompt, completion, total = map(count_of, map(reported.get, _COUNTS))
+        counts: list[Any] = [*map(reported.get, _COUNTS)]
+        prompt, completion, total = counts
+        if not type(prompt) is type(completion) is type(total) is int or max(map(abs, counts)) >= _TOO_MANY:
+            prompt, completion, total = map(count_of, counts)
         if (total < prompt + completion or not prompt) and is_checked:
             prompt = prompt or count_of(reported.get("input_tokens"))  # the names of Anthropic and of the Responses API
             completion = completion or count_of(reported.get("output_tokens"))
             total = max(total, prompt + completion)
-        details = {key: value for key, value in reported.items() if key not in _COUNTS}
+        details = dict(reported)
+        for key in _COUNTS:
+            details.pop(key, None)
         requests = 1 + max(0, count_of(details.get(CONTINUED))) if CONTINUED in details else 1
         return cls(prompt, completion, total, requests, _sum({}, details) if details else details)
 

@@ -266,13 +266,14 @@ def build_request(
     if not (isinstance(instructions, str) and instructions.isascii()):
         instructions = sendable_data(instructions)
     system: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
+    own = agent.model_settings
     body: dict[str, Any] = {
         "model": model_of(agent, settings.default_model or agent.model),
         "tool_choice": tool_choice,
         "parallel_tool_calls": agent.parallel_tool_calls,
-        **{key: value for key, value in agent.model_settings.items() if key not in _DECIDED},
+        **({key: value for key, value in own.items() if key not in _DECIDED} if own else {}),
         **settings.more,
-        "tools": [*tools, *(agent.model_settings.get("tools") or ())],
+        "tools": [*tools, *(own.get("tools") or ())],
         "messages": [*system, *messages],
         "stream": settings.stream,
     }
@@ -288,8 +289,10 @@ def build_request(
         # DashScope and DeepSeek reject `tools: []`. OpenAI rejects the two other keys in a request without tools.
         for key in ("tools", "tool_choice", "parallel_tool_calls"):
             del body[key]
-    sent = {key: value for key, value in body.items() if value is not None}
-    return CompletionRequest(agent, sent, _known=known, _may_share_prefix=settings.may_share_prefix)
+    for key, value in [*body.items()]:
+        if value is None:
+            del body[key]
+    return CompletionRequest(agent, body, _known=known, _may_share_prefix=settings.may_share_prefix)
 
 
 def is_forced(tool_choice: Any) -> bool:
