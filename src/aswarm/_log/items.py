@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -143,7 +144,7 @@ class ItemFile(SQLiteFile):
 
     def check(self) -> None:
         """Raise RunError if nothing can be written."""
-        if not self.is_open:
+        if self._process != os.getpid():  # `not self.is_open`, without its frame: each item checks three times
             raise RunError("the journal is closed")
         if self.failure is not None:
             raise self.lost()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from operator import itemgetter
 from typing import Any, cast
 
 from aswarm._run.call import Call
@@ -20,6 +21,8 @@ from aswarm._values.usage import Usage
 from aswarm._wire.accumulator import Completion
 
 from .facts import CallPlace
+
+_HAS_VALUE = itemgetter(1)  # of an item of a dict: whether its value is true
 
 
 class RecordedToolError(ToolError):
@@ -58,7 +61,7 @@ def outcome_fields(call: Call, outcome: ToolOutcome, changed: Mapping[str, Any])
         "unknown_inside": [*map(asdict, call.unknown_inside)],
         "value": value.recorded if (value := call.value_of(outcome)) else None,
     }
-    return {key: field for key, field in fields.items() if field}
+    return dict(filter(_HAS_VALUE, fields.items()))
 
 
 def waiting_fields(call: Call, changed: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,11 +172,11 @@ def response_fields(response: Response, context: Mapping[str, Any]) -> dict[str,
         "usage": asdict(response.usage),
         "stop": response.stop,
         "run_id": response.run_id,
-        "unknown_calls": [asdict(call) for call in response.unknown_calls],
-        "waiting": [asdict(call) for call in response.open_calls],
+        "unknown_calls": [*map(asdict, response.unknown_calls)],
+        "waiting": [*map(asdict, response.open_calls)],
         "spent": response.spent,
     }
-    return {key: value for key, value in fields.items() if value}
+    return dict(filter(_HAS_VALUE, fields.items()))
 
 
 def recorded_response(fields: Mapping[str, Any], agent: Agent, context: Mapping[str, Any]) -> Response:
