@@ -234,7 +234,8 @@ class Usage(_Priced):
             return cls(requests=1)
         counts: list[Any] = [*map(reported.get, _COUNTS)]
         prompt, completion, total = counts
-        if not type(prompt) is type(completion) is type(total) is int or max(map(abs, counts)) >= _TOO_MANY:
+        is_usual = type(prompt) is type(completion) is type(total) is int
+        if not is_usual or max(abs(prompt), abs(completion), abs(total)) >= _TOO_MANY:
             prompt, completion, total = map(count_of, counts)
         if (total < prompt + completion or not prompt) and is_checked:
             prompt = prompt or count_of(reported.get("input_tokens"))  # the names of Anthropic and of the Responses API
