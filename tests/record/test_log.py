@@ -41,17 +41,23 @@ class Log:
         return self.database.run(function, *arguments, **keywords)
 
 
-async def test_a_load_beside_a_write_of_another_process() -> None:
-    """On a server, the write may come between the two queries. The load then reads the conversation again."""
+@pytest.mark.parametrize("messages", [["two"], [], None])
+async def test_a_load_beside_a_write_of_another_process(messages: list[str] | None) -> None:
+    """On a server, the write may come between the two queries. The load then reads the conversation again. None: it was deleted."""
     it = Log()
 
-    def edited(base: str, revision: str) -> Change:
-        return Change(base, revision, 0, [{"role": "user", "content": revision}], revision, {"by": revision})
+    def edited(base: str, revision: str, texts: list[str]) -> Change:
+        history = [{"role": "user", "content": text} for text in texts]
+        return Change(base, revision, 0, history, revision, {"by": revision})
 
     def with_a_write() -> Transaction[Any]:
         loading = conversations.load("c")
         rows = yield next(loading)
-        yield from conversations.write("c", edited("one", "two"), 2)
+        if messages is None:
+            yield "DELETE FROM aswarm_message", ()
+            yield "DELETE FROM aswarm_conversation", ()
+        else:
+            yield from conversations.write("c", edited("one", "two", messages), 2)
         while True:
             try:
                 statement = loading.send(rows)
@@ -59,10 +65,13 @@ async def test_a_load_beside_a_write_of_another_process() -> None:
                 return done.value
             rows = yield statement
 
-    await it(conversations.write, "c", edited("", "one"), 1)
+    await it(conversations.write, "c", edited("", "one", ["one"]), 1)
     stored = await it(with_a_write)
+    if messages is None:
+        assert stored is None
+        return
     assert (stored.revision, stored.agent, stored.context_variables) == ("two", "two", {"by": "two"})
-    assert [message["content"] for message in stored.messages] == ["two"]
+    assert [message["content"] for message in stored.messages] == messages
 
 
 async def test_only_the_last_attempt_writes() -> None:

@@ -53,7 +53,9 @@ async def test_an_answer_to_a_run_whose_call_waits_in_a_later_run() -> None:
         assert (await run.result()).stop == "waiting"
         later = await run.answer({"1": True})
         assert (await later.result()).stop == "waiting"
-        with pytest.raises(AnswersRefused, match="A later run waits for this call now: answer that run"):
+        with pytest.raises(
+            AnswersRefused, match="Another run waits for this call: load the open calls, and answer that run"
+        ):
             await run.answer({"1": "Ann"})
         assert (await (await later.answer({"1": "Ann"})).result()).text == "Paid."
 

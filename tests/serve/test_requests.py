@@ -370,10 +370,11 @@ async def test_an_answer_to_a_call_that_is_not_open_is_an_error_or_old_history()
     async with served([calls("pay"), "Done.", calls("page"), "Shown."], wires=WIRES, agents=asking.agent) as it:
         run = await asking.waiting(it)
         answer = {"call": "c0", "approve": True}
-        for named, call_id in ((run, "other"), ("run0", "c0")):
+        another = "Another run waits for this call: load the open calls, and answer that run"
+        for named, call_id, remedy in ((run, "other", "Open calls: 'c0'"), ("run0", "c0", another)):
             refused = await answered(it, named, {**answer, "call": call_id})
             assert refusal(refused) == (409, "call_not_open")
-            assert refused.json()["error"]["message"].endswith("it may already have one. Open calls: 'c0'")
+            assert refused.json()["error"]["message"].endswith(f"it may already have one. {remedy}")
         [waiting] = (await it.ann.get("/conversations/c")).json()["waiting"]
         assert (waiting["call_id"], waiting["name"], waiting["kind"], waiting["run"]) == ("c0", "pay", "approval", run)
         first, again = [await answered(it, run, answer) for _ in range(2)]

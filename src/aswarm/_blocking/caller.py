@@ -64,7 +64,7 @@ class Job(TaskResult[T]):
     def _run(self, call: Callable[[], T]) -> None:
         try:
             self.set_value(call())
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+        except BaseException as error:  # noqa: BLE001 - the run handles it
             self.set_error(error)
 
     def _call(self) -> T:

@@ -84,12 +84,14 @@ def load(conversation_id: str, until: int | None = None) -> Transaction[Stored |
     end = length if until is None else min(until, length)
     is_whole = end == length
     rows = yield (
-        """SELECT data, message.agent, message.context, revision FROM aswarm_message message
-        JOIN aswarm_conversation ON id = conversation WHERE conversation = ? AND position < ? ORDER BY position""",
-        (conversation_id, end),
+        """SELECT data, message.agent, message.context, revision FROM aswarm_conversation
+        LEFT JOIN aswarm_message message ON conversation = id AND position < ? WHERE id = ? ORDER BY position""",
+        (end, conversation_id),
     )
-    if rows and rows[0][3] != revision:  # on a server, another process may write between the two queries
+    if not rows or rows[0][3] != revision:  # on a server, another process may write between the two queries
         return (yield from load(conversation_id, until))
+    if rows[0][0] is None:  # a conversation without messages has one row of the join
+        rows = rows[1:]
     if not is_whole:
         states = [(row[1], row[2]) for row in rows if row[1] is not None]
         agent, context = states[-1] if states else (first_agent, first_context)

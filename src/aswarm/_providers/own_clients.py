@@ -204,7 +204,7 @@ def _on_aiohttp() -> dict[str, Any]:
 
 def _has_socks_proxy() -> bool:
     """Return whether the environment or the system settings have a SOCKS proxy, also if NO_PROXY is "*"."""
-    from urllib.request import getproxies  # noqa: PLC0415 - as above
+    from urllib.request import getproxies  # noqa: PLC0415 - openai has already imported it
 
     proxies = getproxies()
     return any(proxies.get(scheme, "").lower().startswith("socks") for scheme in ("http", "https", "all"))

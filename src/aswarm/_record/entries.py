@@ -6,7 +6,7 @@
 The entry of an event has the fields of `event.to_dict()`, and the additional fields below. The other entries are
 
     RunStarted        {run_id, conversation, agent, before, messages, resume, calls, context_variables, edited?, model?}
-    TurnFinished      {turn, answers, open?, waiting?, unknown?}   for each turn with calls; see `turns`
+    TurnFinished      {turn, answers, open?, waiting?, unknown?}   for each turn with calls; see `fold`
     RunFailed         {error: {type, message, public_message, status_code?}, response?}
     RunStopped        {reason, message, response?}           `reason`: a code of `STOPS`, or a text of the caller;
                                                              `message`: the reason as a sentence

@@ -323,7 +323,7 @@ def _parts(jobs: Sequence[PendingTransaction]) -> Iterable[Sequence[PendingTrans
     Otherwise the queries of a snapshot would be in a transaction that writes, where each query reads what others have committed
     until then: https://www.postgresql.org/docs/current/transaction-iso.html#XACT-READ-COMMITTED
     """
-    return filter(None, ([job for job in jobs if job.snapshot is reads] for reads in (False, True)))
+    return filter(None, ([job for job in jobs if bool(job.snapshot) is reads] for reads in (False, True)))
 
 
 def run_jobs(connection: DatabaseConnection, jobs: Sequence[PendingTransaction]) -> None:
@@ -337,7 +337,7 @@ def run_jobs(connection: DatabaseConnection, jobs: Sequence[PendingTransaction])
         snapshot |= job.snapshot
         durable |= job.durable
         notifies |= job.notifies
-    needs_begin = snapshot or not reads_only
+    needs_begin, failure = snapshot or not reads_only, None
     try:
         for job in jobs:
             transaction, rows = job.make(), None
@@ -356,14 +356,17 @@ def run_jobs(connection: DatabaseConnection, jobs: Sequence[PendingTransaction])
                 transaction.close()
         if has_started:
             connection.commit(notifies=notifies)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - raised or noted below
         connection.rollback()
-        if connection.is_lost(error):
-            raise
-        _run_each(connection, jobs, error)
+        failure = error
+    if failure is not None:  # outside the `except`: the error of one job must not become the context of another
+        _run_each(connection, jobs, failure)
 
 
 def _run_each(connection: DatabaseConnection, jobs: Sequence[PendingTransaction], error: Exception) -> None:
+    """Run each of these jobs in its own commit. `error`: their error when they ran together."""
+    if connection.is_lost(error):
+        raise error
     if len(jobs) == 1:
         jobs[0].error = connection.failure(error)
         return

@@ -1,4 +1,4 @@
-"""PostgreSQL: a connection for the thread of a `Database`. Only this module and `liveness` import psycopg. Every call blocks."""
+"""PostgreSQL: a connection for the thread of a `Database`. Only this module and `processes` import psycopg. Every call blocks."""
 
 from __future__ import annotations
 

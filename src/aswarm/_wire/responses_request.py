@@ -86,8 +86,8 @@ def responses_body(
     """Return the body for `/responses`, made from `body`, which is for `/chat/completions`. `body` does not change.
 
     `known`: the known history of the run, which stores the input items for the next request. `may_search`: whether the body may
-    have OpenAI's tool search, see `responses_search`. Raises ConfigurationError for a
-    setting or a part of a message that the Responses API does not have.
+    have OpenAI's tool search, see `responses_items`. Raises ConfigurationError for a setting or a part of a message that the
+    Responses API does not have.
     """
     for key in body:
         if key in _CHECKED:

@@ -91,7 +91,7 @@ class AnswerDecoder:
 
     def _events(self) -> Iterator[dict[str, Any]]:
         buffer = b"".join(self._buffer)
-        # Most answers have no CR. The usual line and the usual event need no call, because every token has both.
+        # Most answers have no CR, so the usual piece needs no call of `_split`.
         *lines, rest = self._split(buffer) if self._after_cr or b"\r" in buffer else buffer.split(b"\n")
         self._buffer = [rest]
         for line in lines:

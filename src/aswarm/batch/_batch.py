@@ -127,13 +127,13 @@ class Runner:
     async def _read_all(self) -> None:
         try:
             await self._start_all()
-        except Exception as error:  # noqa: BLE001 - logged
+        except Exception as error:  # noqa: BLE001 - raised to the reader after the end of all running items
             self._failure = self._failure or error
         except anyio.get_cancelled_exc_class() as error:
             # The checkpoint raises if the batch is cancelled or stops. If not, the iterator has awaited a cancelled task.
             await anyio.lowlevel.checkpoint()
             self._failure = self._failure or _as_run_error(error, "reading the items: ")
-        except BaseException as error:  # noqa: BLE001 - raised in the waiting task
+        except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt or the like: raised to the reader
             self._end_with(error)
 
     async def _start_all(self) -> None:
@@ -166,7 +166,7 @@ class Runner:
             self._deliver(await self._run_item(index, value))
         except anyio.get_cancelled_exc_class():
             raise
-        except BaseException as error:  # noqa: BLE001 - raised in the waiting task
+        except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt or the like: raised to the reader
             self._end_with(error)
 
     def _end_with(self, error: BaseException) -> None:

@@ -69,7 +69,7 @@ def decisions(
         elif strict:
             remedy = f"Open calls: {', '.join(names)}" if (names := _open_ids(ids, unanswered)) else "No call is open"
             if index in unanswered:
-                remedy = "A later run waits for this call now: answer that run"
+                remedy = "Another run waits for this call: load the open calls, and answer that run"
             raise InvalidRequest(
                 f"the call {shown(answer.call_id, _SHOWN)} does not wait for an answer; it may already have one. {remedy}",
                 code="call_not_open",

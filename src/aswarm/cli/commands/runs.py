@@ -77,7 +77,7 @@ async def _drain_at_once(runs: DurableRuns, signals: AsyncIterator[int]) -> None
 
 def _durable(target: str) -> DurableRuns:
     with extra("durable", "durable runs need"):
-        from aswarm.durable import DurableRuns  # noqa: PLC0415 - as above
+        from aswarm.durable import DurableRuns  # noqa: PLC0415 - only once it is needed
     loaded = load_runs(target)
     if not isinstance(loaded, DurableRuns):
         raise SetupError(f"{target} must be a DurableRuns, or a function that returns one, not {type(loaded).__name__}")

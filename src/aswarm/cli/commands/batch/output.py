@@ -63,7 +63,7 @@ class DaemonWorker:
                 continue
             try:
                 result = call()
-            except BaseException as error:  # noqa: BLE001 - thrown into the step, which handles or raises it
+            except BaseException as error:  # noqa: BLE001 - raised in the caller
                 future.set_exception(error)
             else:
                 future.set_result(result)

@@ -180,7 +180,7 @@ class ChatRequest:
 def chat_request(body: object) -> ChatRequest:
     """Return the request in a body. Raises InvalidRequest.
 
-    No parameter is ignored: see `parameters`.
+    No parameter is ignored, see the start of this module.
     """
     data = an_object(body, "body")
     settings = settings_in(data)
