@@ -2,10 +2,7 @@
 
 The modules, from the lowest to the highest:
 
-- `event_loop`: the thread of the event loop.
-- `interrupts`: Ctrl-C.
-- `jobs`: functions for the caller's thread.
-- `caller`: a thread that waits for a run.
-- `engine`: the engine of `Swarm`.
+- `event_loop`: the thread of the event loop, and Ctrl-C.
+- `caller`: a thread that waits for a run, and calls its plain functions.
 - `sync_streams`, `sync_swarm`: the public classes.
 """

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -144,7 +143,7 @@ class ItemFile(SQLiteFile):
 
     def check(self) -> None:
         """Raise RunError if nothing can be written."""
-        if self._process != os.getpid():  # `not self.is_open`, without its frame: each item checks three times
+        if not self.is_open:
             raise RunError("the journal is closed")
         if self.failure is not None:
             raise self.lost()

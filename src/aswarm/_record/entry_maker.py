@@ -357,16 +357,12 @@ class ItemMaker:
         if isinstance(event, TurnStarted):
             self._turn = event.turn
         elif isinstance(event, CompletionFinished):  # with the turn, because a turn without a completion runs again
-            at, usage = (
-                int(clocks.time() * 1000),
-                dict(zip(_USAGE, _used(event.usage), strict=True)),
-            )  # as in `EntryMaker`
+            at, usage = now(), dict(zip(_USAGE, _used(event.usage), strict=True))
             fields = {"message": event.message, "finish_reason": event.finish_reason, "usage": usage, **(private or {})}
             turn = Entry(0, at, "TurnStarted", {"turn": self._turn})
             return [turn, Entry(0, at, "CompletionFinished", fields)]
         elif isinstance(event, ToolCallStarted | ToolCallFinished):
-            fields = {**_fields(event), **(private or {})}
-            return [Entry(0, int(clocks.time() * 1000), type(event).__name__, fields)]
+            return [_entry(type(event).__name__, {**_fields(event), **(private or {})})]
         elif isinstance(event, CallWaiting):  # a rerun decides again whether the call must wait
             # If a function of an inner run has started, the call counts as started: a rerun cannot know its outcome.
             return [] if _has_started_inside(event) else [_entry("ToolCallWithdrawn", {"index": event.index})]

@@ -108,7 +108,8 @@ async def read_frames(
         if entries == () and run is not None:
             entries = await _read_log(run, after, wait)
         if entries:
-            after, is_last = entries[-1].seq, entries[-1].type in ENDINGS
+            last = entries[-1]
+            after, is_last = last.seq, last.type in ENDINGS  # not `last.is_last`, to save a frame for each piece
             data = _encoded(entries, wire, show)
         elif entries is not None:
             return
